@@ -1,0 +1,118 @@
+"""What the use cases need from the outside, as protocols of few verbs. Adapters satisfy them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+from cudaup.domain.events import Event
+from cudaup.domain.inventory import Host
+from cudaup.domain.lockfile import Wheel
+
+Json = Mapping[str, Any]
+OnHostEvent = Callable[[Json], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostReply:
+    """The host program's last object: `kind` is `result` or `failed` (refusals are raised)."""
+
+    kind: str
+    data: Json
+    code: str = ""
+    text: str = ""
+    seconds: float = 0.0
+
+
+class HostLink(Protocol):
+    """One host, over ssh or locally: the same verbs either way."""
+
+    def call(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float,
+        data: Iterable[bytes] = (),
+        on_event: OnHostEvent | None = None,
+    ) -> HostReply:
+        """Run one verb of the host program.
+
+        Raises HostRefused (nothing changed), HostProgramBroken, ConnectionFailed and its kinds. A broken
+        connection says nothing about whether the verb went on: read the host's state before trying again.
+        """
+        ...
+
+    def close(self) -> None:
+        """Drop the transport; the next call makes a new one (that is how a confirmation proves the way in)."""
+        ...
+
+
+class Links(Protocol):
+    """All hosts of a run."""
+
+    def link(self, host: Host) -> HostLink: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlayResult:
+    """What one play did to one host."""
+
+    host: str
+    ok: bool
+    changed: bool
+    text: str
+    data: Json
+
+
+class Plays(Protocol):
+    """Ansible, one play for one set of hosts."""
+
+    def run(
+        self,
+        playbook: str,
+        hosts: Sequence[Host],
+        variables: Mapping[str, Json],
+        *,
+        timeout_s: float,
+        on_event: Callable[[Event], None],
+    ) -> Mapping[str, PlayResult]:
+        """Run `playbooks/<playbook>.yml` against exactly `hosts`; `variables` are per host. Never raises for one host."""
+        ...
+
+
+class Inventories(Protocol):
+    """Ansible inventories, read by Ansible itself."""
+
+    def read(self, sources: Sequence[str], limit: str | None) -> tuple[Host, ...]: ...
+
+
+class WheelStore(Protocol):
+    """Wheels on the controller, one copy each, checked against their hash."""
+
+    def fetch(self, wheels: Sequence[Wheel], on_event: Callable[[str], None]) -> Mapping[str, Path]:
+        """Paths by sha256. Raises CudaupError naming the wheel when it cannot be had or its hash differs."""
+        ...
+
+    def open(self, path: Path) -> BinaryIO: ...
+
+
+class RunJournal(Protocol):
+    """The controller's journal of one run: intent fsynced before each effect."""
+
+    def append(self, record: Json) -> None: ...
+
+    def read(self) -> Sequence[Json]: ...
+
+
+class Clock(Protocol):
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        ...
+
+    def monotonic(self) -> float: ...
+
+    def sleep(self, seconds: float) -> None: ...

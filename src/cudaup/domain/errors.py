@@ -1,0 +1,104 @@
+"""Every error an operator can meet, with its exit code. A leaf: imports nothing of cudaup."""
+
+from __future__ import annotations
+
+
+class CudaupError(Exception):
+    """Expected failure: what happened, where, what was wanted and found, and what to do.
+
+    `exit_code` is the process exit code when this error ends a command (see docs/exit-codes.md).
+    """
+
+    exit_code = 1
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        host: str | None = None,
+        where: str | None = None,
+        wanted: str | None = None,
+        found: str | None = None,
+        fix: str | None = None,
+    ) -> None:
+        super().__init__(what)
+        self.what = what
+        self.host = host
+        self.where = where
+        self.wanted = wanted
+        self.found = found
+        self.fix = fix
+
+    def __str__(self) -> str:
+        head = f"{self.host}: {self.what}" if self.host else self.what
+        lines = [f"{self.where}: {head}" if self.where else head]
+        if self.wanted is not None:
+            lines.append(f"  wanted: {self.wanted}")
+        if self.found is not None:
+            lines.append(f"  found:  {self.found}")
+        if self.fix is not None:
+            lines.append(f"  fix:    {self.fix}")
+        return "\n".join(lines)
+
+
+class UsageError(CudaupError):
+    """The command line, a stack, an inventory or a plan file cannot be used."""
+
+
+class ConnectionFailed(CudaupError):
+    """The host could not be reached, or the connection broke; it may be tried again."""
+
+    exit_code = 5
+
+
+class HostKeyRejected(ConnectionFailed):
+    """The host key is unknown or has changed. Never retried."""
+
+
+class AuthenticationFailed(ConnectionFailed):
+    """Login or become was refused. Never retried."""
+
+
+class DeadlineExceeded(ConnectionFailed):
+    """A call used up its total time limit."""
+
+
+class UnsupportedSetting(UsageError):
+    """An ssh setting asks for something cudaup cannot do; named, never ignored."""
+
+
+class HostRefused(CudaupError):
+    """The host program refused a command; nothing was changed by it.
+
+    `code` is the host program's own reason: `lease-held`, `stale-epoch`, `quarantined`, `unsafe`, ...
+    """
+
+    exit_code = 3
+
+    def __init__(self, what: str, *, code: str, host: str | None = None, fix: str | None = None) -> None:
+        super().__init__(what, host=host, fix=fix)
+        self.code = code
+
+
+class HostProgramBroken(CudaupError):
+    """The host program crashed or answered something that is not its protocol."""
+
+
+class PlayFailed(CudaupError):
+    """Ansible could not bring a host to the wanted state."""
+
+
+class StalePlan(CudaupError):
+    """A host moved since the plan was made; `found` lists what."""
+
+    exit_code = 3
+
+
+class IllegalTransition(CudaupError):
+    """A host's life was asked to take a step its state does not allow: a bug, never an operator's fault."""
+
+
+class Interrupted(CudaupError):
+    """The operator asked to stop and every host is settled."""
+
+    exit_code = 130
