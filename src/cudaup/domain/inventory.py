@@ -41,5 +41,3 @@ class Host:
     @property
     def is_local(self) -> bool:
         return self.transport is Transport.LOCAL
-
-
