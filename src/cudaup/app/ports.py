@@ -80,7 +80,10 @@ class Plays(Protocol):
         timeout_s: float,
         on_event: Callable[[Event], None],
     ) -> Mapping[str, PlayResult]:
-        """Run `playbooks/<playbook>.yml` against exactly `hosts`; `variables` are per host. Never raises for one host."""
+        """Run `playbooks/<playbook>.yml` against exactly `hosts`; `variables` are per host name.
+
+        One host's failure is that host's result, never an exception.
+        """
         ...
 
 

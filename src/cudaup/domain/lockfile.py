@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated
 
-from packaging.utils import parse_wheel_filename
-from pydantic import Field, StringConstraints, model_validator
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from pydantic import Field, model_validator
 
+from cudaup.domain.problem import matching, wrong
 from cudaup.domain.value import Value
 
-Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+Sha256 = Annotated[str, matching(r"[0-9a-f]{64}", "a SHA-256 in 64 hexadecimal digits")]
 
 
 class Wheel(Value):
@@ -24,8 +24,10 @@ class Wheel(Value):
 
     @model_validator(mode="after")
     def _filename_agrees(self) -> Wheel:
-        name, version, _build, _tags = parse_wheel_filename(self.filename)
-        if name != re.sub(r"[-_.]+", "-", self.name).lower() or str(version) != self.version:
-            msg = f"file name {self.filename} is not {self.name} {self.version}"
-            raise ValueError(msg)
+        try:
+            name, version, _build, _tags = parse_wheel_filename(self.filename)
+        except InvalidWheelFilename:
+            raise wrong("a wheel's file name", self.filename) from None
+        if name != canonicalize_name(self.name) or str(version) != self.version:
+            raise wrong(f"the file name of {self.name} {self.version}", self.filename)
         return self

@@ -50,6 +50,30 @@ class Layout(NamedTuple):
         return self.root / "adopted.json"
 
     @property
+    def lock(self) -> Path:
+        """Held by whoever changes generations, links or services."""
+        return self.root / "lock"
+
+    @property
+    def lease_lock(self) -> Path:
+        """Held for moments, around lease.json and transit.json, so that a renewal never waits for an activate."""
+        return self.root / "lease.lock"
+
+    @property
+    def timer_lock(self) -> Path:
+        """Held by the dead-man's timer for as long as it lives: who sees it held knows that it is armed."""
+        return self.root / "timer.lock"
+
+    @property
+    def links(self) -> Path:
+        """One link per generation, made with it: a switch renames them and needs no new inode."""
+        return self.root / "links"
+
+    @property
+    def ballast(self) -> Path:
+        return self.root / "ballast"
+
+    @property
     def failed(self) -> Path:
         return self.root / "failed"
 

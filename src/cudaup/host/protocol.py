@@ -6,6 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Dict, Optional
 
+from cudaup.host.clock import SYSTEM_CLOCK, Clock
+from cudaup.host.layout import Layout
+from cudaup.host.systemd import Systemd
+
 Json = Dict[str, Any]
 
 EXIT_RESULT = 0
@@ -64,3 +68,9 @@ class Context:
     epoch: Optional[int] = None
     dry_run: bool = False
     options: Json = field(default_factory=dict)
+    clock: Clock = SYSTEM_CLOCK
+    systemd: Systemd = field(default_factory=Systemd)
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(self.root)

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# This file imports Ansible's plugin classes, so it is under the GNU General Public License v3.0 or later;
+# see docs/adr/0002-licences.md.
+"""Brings the host program's archive to the host before the module runs, unless the host has that one installed."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+
+
+class ActionModule(ActionBase):
+    """One question to the host when nothing has to be sent, so no temporary directory is made in advance."""
+
+    _supports_check_mode = True
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        arguments = dict(self._task.args)
+        try:
+            if arguments.get("program"):
+                arguments["program"] = self._on_the_host(arguments["program"], arguments.get("root", "/opt/cudaup"))
+            result.update(self._execute_module(module_args=arguments, task_vars=task_vars))
+        finally:
+            self._remove_tmp_path(self._connection._shell.tmpdir)  # noqa: SLF001  how action plugins are written
+        return result
+
+    def _on_the_host(self, program: str, root: str) -> str | None:
+        """Where the archive is there; None when the installed program is the same one."""
+        try:
+            content = Path(program).read_bytes()
+        except OSError as error:
+            raise AnsibleActionFail(f"cannot read the host program: {error}") from None
+        if self._installed(root, len(content)) == hashlib.sha256(content).hexdigest():
+            return None
+        remote: str = self._connection._shell.join_path(self._make_tmp_path(), "cudaup-host.pyz")  # noqa: SLF001  as above
+        self._transfer_file(program, remote)
+        return remote
+
+    def _installed(self, root: str, size: int) -> str:
+        """The installed file is a `#!` line and then the archive."""
+        path = shlex.quote(f"{root}/bin/cudaup-host")
+        answer = self._low_level_execute_command(f"tail -c {size} {path} 2>/dev/null | sha256sum", sudoable=True)
+        return str(answer["stdout"]).partition(" ")[0]

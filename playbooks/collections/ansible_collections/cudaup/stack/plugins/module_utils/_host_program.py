@@ -1,0 +1,54 @@
+"""How cudaup's host program is called on the host, and what it answers. Needs no Ansible."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+
+class Step(NamedTuple):
+    """One call. `key` names its data in the module's result."""
+
+    key: str
+    argv: list[str]
+    stdin: bytes = b""
+
+
+def steps(params: dict[str, Any]) -> list[Step]:
+    """What has to be called, in order, for the module's parameters."""
+    wanted = []
+    if params["program"]:
+        wanted.append(Step("installed", ["host", "install"]))
+    if params["adopt"]:
+        wanted.append(Step("adopted", ["adopt", params["adopt"]]))
+    spec = json.dumps(params["spec"], sort_keys=True).encode()
+    wanted.append(Step("staged", ["stage", "--spec-bytes", str(len(spec))], spec))
+    return wanted
+
+
+def options(root: str, epoch: int | None, *, dry_run: bool) -> list[str]:
+    """What every call gets."""
+    words = ["--root", root]
+    if epoch is not None:
+        words += ["--epoch", str(epoch)]
+    return words + (["--dry-run"] if dry_run else [])
+
+
+def answer(stdout: str) -> dict[str, Any] | None:
+    """The last object that is not an event; None when there is none."""
+    last = None
+    for line in stdout.splitlines():
+        if not line.startswith("{"):
+            continue
+        try:
+            value = json.loads(line)
+        except ValueError:
+            continue
+        if value.get("kind") != "event":
+            last = value
+    return last
+
+
+def has_changed(data: dict[str, Any]) -> bool:
+    """A dry run says what it would do in `would`."""
+    return bool(data.get("changed") or data.get("would"))

@@ -1,0 +1,137 @@
+"""One call per host for the whole prepare phase: each module costs the controller 50 ms per host."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: generation
+short_description: Stage a generation with cudaup's host program
+version_added: 0.1.0
+author: The cudaup authors (@cudaup)
+description:
+  - Installs cudaup's host program when given, adopts an existing environment when asked, and stages a generation.
+  - All three by the host program's own verbs; this module only passes them on.
+  - The service that runs from the old environment is not touched.
+  - Wheels named in O(spec) must be in the host's store already.
+options:
+  root:
+    description: Where cudaup lives on the host.
+    type: path
+    default: /opt/cudaup
+  program:
+    description:
+      - The host program's zip archive on the controller, sent and installed when the host has another.
+      - Without it the installed one is called.
+    type: path
+  adopt:
+    description: An existing environment to adopt where it lies.
+    type: path
+  spec:
+    description: The generation, as the host program's C(stage) takes it.
+    type: dict
+    required: true
+  epoch:
+    description: The fencing epoch of the lease the caller holds. Without it the host program takes the lease itself.
+    type: int
+attributes:
+  check_mode:
+    description: The host program is asked with C(--dry-run).
+    support: full
+  diff_mode:
+    description: There is no text to compare.
+    support: none
+  platform:
+    description: Linux hosts with Python 3.8 or newer.
+    support: full
+    platforms: linux
+"""
+
+EXAMPLES = r"""
+- name: Stage a generation beside the running one
+  cudaup.stack.generation:
+    adopt: /root/ml-env
+    epoch: 3
+    spec:
+      name: cu130-demo
+      python:
+        version: ">=3.11,<3.12"
+        executable: null
+      wheels: []
+      uv: null
+      toolkit: null
+      env: {}
+      imports: []
+      adopt_path: /root/ml-env
+"""
+
+RETURN = r"""
+installed:
+  description: The answer of C(host install).
+  returned: when O(program) was given and the host had another
+  type: dict
+  sample:
+    changed: true
+    sha256: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+adopted:
+  description: The answer of C(adopt).
+  returned: when O(adopt) was given
+  type: dict
+  sample:
+    changed: false
+    generation: 0001-77aa01
+staged:
+  description: The answer of C(stage).
+  returned: success
+  type: dict
+  sample:
+    changed: true
+    generation: 0002-3f9c1a
+code:
+  description: The host program's own reason.
+  returned: when it refused or failed
+  type: str
+  sample: stale-epoch
+"""
+
+import sys
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ..module_utils._host_program import Step, answer, has_changed, options, steps
+
+
+def call(module: AnsibleModule, step: Step) -> dict:
+    """The data of one verb; ends the module when the host program did not do it."""
+    params = module.params
+    program = params["program"] or params["root"] + "/bin/cudaup-host"
+    command = [sys.executable, program, *step.argv]
+    command += options(params["root"], params["epoch"], dry_run=module.check_mode)
+    status, stdout, stderr = module.run_command(command, data=step.stdin, binary_data=True, check_rc=False)
+    found = answer(stdout)
+    if found is None:
+        module.fail_json(msg="the host program gave no answer", step=step.key, rc=status, stderr=stderr[-4000:])
+    if found["kind"] != "result":
+        fix = found.get("fix") or ""
+        message = found.get("text", "") + (" (fix: " + fix + ")" if fix else "")
+        module.fail_json(
+            msg=message, step=step.key, kind=found["kind"], code=found.get("code", ""), data=found.get("data", {})
+        )
+    return found["data"]
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "root": {"type": "path", "default": "/opt/cudaup"},
+            "program": {"type": "path"},
+            "adopt": {"type": "path"},
+            "spec": {"type": "dict", "required": True},
+            "epoch": {"type": "int"},
+        },
+        supports_check_mode=True,
+    )
+    done = {step.key: call(module, step) for step in steps(module.params)}
+    module.exit_json(changed=any(has_changed(data) for data in done.values()), **done)
+
+
+if __name__ == "__main__":
+    main()

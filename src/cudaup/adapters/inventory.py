@@ -1,0 +1,147 @@
+"""Ansible inventories, read by Ansible itself: groups, group_vars, dynamic sources, limits and vaults all work."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from cudaup.domain.errors import UsageError
+from cudaup.domain.inventory import Host, Transport
+from cudaup.domain.inventory_vars import CONNECTION_VARIABLES, host_from_vars, needs_ansible
+
+_LIMIT_S = 300  # dynamic inventories ask clouds
+_ANSWER = re.compile(r"^(\S+) \| ([A-Z!]+) => (?=\{)", re.MULTILINE)
+# Only what decides how Ansible talks to us; the user's ansible.cfg and inventory plugins stay in force.
+_QUIET = {
+    "ANSIBLE_NOCOLOR": "1",
+    "ANSIBLE_FORCE_COLOR": "0",
+    "ANSIBLE_LOG_PATH": "/dev/null",  # resolved variables may be passwords
+    "ANSIBLE_STDOUT_CALLBACK": "minimal",
+    "ANSIBLE_LOAD_CALLBACK_PLUGINS": "0",
+    "ANSIBLE_DEPRECATION_WARNINGS": "0",
+    "LC_ALL": "C.UTF-8",
+}
+
+
+class AnsibleInventories:
+    """`ansible-inventory --list`, and one `debug` task for the connection variables that only Ansible can resolve."""
+
+    def read(self, sources: Sequence[str], limit: str | None) -> tuple[Host, ...]:
+        """Raises UsageError with Ansible's own words, UnsupportedSetting by host and variable."""
+        where = [word for source in sources for word in ("-i", source)]
+        listing = json.loads(_ansible("inventory", [*where, "--list", *(["--limit", limit] if limit else [])], sources))
+        variables: dict[str, dict[str, Any]] = listing.pop("_meta", {}).get("hostvars", {})
+        groups = _groups(listing)
+        if not groups:
+            raise UsageError(
+                "no host is left" if limit else "the inventory has no hosts",
+                where=", ".join(sources),
+                found=f"limit {limit!r} matches nothing" if limit else None,
+                fix="see `ansible-inventory -i ... --graph`",
+            )
+        wanted = {name: _connection_variables(variables.get(name, {})) for name in groups}
+        for name, resolved in _resolved(wanted, where, sources).items():
+            wanted[name] = {**wanted[name], **resolved}
+        hosts = tuple(host_from_vars(name, wanted[name], groups[name]) for name in groups)
+        _require_distinct(hosts)
+        return hosts
+
+
+def _connection_variables(variables: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: variables[key] for key in CONNECTION_VARIABLES if key in variables}
+
+
+def _groups(listing: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Host names in inventory order, each with every group above it."""
+    parents: dict[str, list[str]] = {}
+    for group, content in listing.items():
+        for child in content.get("children", ()):
+            parents.setdefault(child, []).append(group)
+    found: dict[str, list[str]] = {}
+    for group, content in listing.items():
+        for name in content.get("hosts", ()):
+            held = found.setdefault(name, [])
+            held += [one for one in _with_parents(group, parents) if one not in held]
+    return found
+
+
+def _with_parents(group: str, parents: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    if group not in {"all", "ungrouped"}:
+        yield group
+    for parent in parents.get(group, ()):
+        yield from _with_parents(parent, parents)
+
+
+def _resolved(wanted: Mapping[str, Mapping[str, Any]], where: Sequence[str], sources: Sequence[str]) -> dict[str, Any]:
+    """One call per set of variables that need it: a variable that one host lacks must not be asked of it."""
+    names_by_keys: dict[tuple[str, ...], list[str]] = {}
+    for name, given in wanted.items():
+        keys = tuple(key for key in given if needs_ansible(given[key]))
+        if keys:
+            names_by_keys.setdefault(keys, []).append(name)
+    values: dict[str, Any] = {}
+    for keys, names in names_by_keys.items():
+        template = "{{ {" + ", ".join(f"'{key}': {key}" for key in keys) + "} | to_json }}"
+        arguments = [*where, ",".join(names), "-m", "ansible.builtin.debug", "-a", json.dumps({"msg": template})]
+        answers = dict(_answers(_ansible("adhoc", arguments, sources, accept_failed_hosts=True)))
+        values |= {name: _values(name, keys, answers.get(name)) for name in names}
+    return values
+
+
+def _answers(output: str) -> Iterator[tuple[str, tuple[str, str]]]:
+    decoder = json.JSONDecoder()
+    for match in _ANSWER.finditer(output):
+        yield match[1], (match[2], str(decoder.raw_decode(output, match.end())[0].get("msg", "")))
+
+
+def _values(name: str, keys: Sequence[str], answer: tuple[str, str] | None) -> dict[str, Any]:
+    status, message = answer or ("", "")
+    if status != "SUCCESS":  # only then does the message hold no values, which may be passwords
+        listed = ", ".join(f"`{key}`" for key in keys)
+        raise UsageError(f"Ansible cannot resolve {listed}", host=name, found=message or "no answer")
+    values: dict[str, Any] = json.loads(message)
+    return values
+
+
+def _ansible(
+    command: str, arguments: Sequence[str], sources: Sequence[str], *, accept_failed_hosts: bool = False
+) -> str:
+    """Ansible of this Python, whatever `ansible` the PATH has."""
+    inventory_errors = {"ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "1", "ANSIBLE_HOST_PATTERN_MISMATCH": "error"}
+    done = subprocess.run(
+        [sys.executable, "-m", "ansible", command, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=_LIMIT_S,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, **_QUIET, **inventory_errors},
+    )
+    if done.returncode == 0 or (accept_failed_hosts and done.returncode == 2):
+        return done.stdout
+    raise UsageError("Ansible cannot read the inventory", where=", ".join(sources), found=_complaint(done.stderr))
+
+
+def _complaint(stderr: str) -> str:
+    lines = [line for line in stderr.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith(("[ERROR]", "ERROR!", "[WARNING]"))]
+    return "\n          ".join(errors or lines[-3:])
+
+
+def _require_distinct(hosts: Sequence[Host]) -> None:
+    """Two names for one machine would be upgraded as two, under one lease: refused."""
+    seen: dict[tuple[object, ...], str] = {}
+    for host in hosts:
+        way = ("local",) if host.transport is Transport.LOCAL else (host.address, host.port, host.ssh_args)
+        if way in seen:
+            raise UsageError(
+                f"{seen[way]} and {host.name} are the same machine",
+                found=f"address {host.address}",
+                fix="keep one name",
+            )
+        seen[way] = host.name

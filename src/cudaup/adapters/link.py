@@ -1,0 +1,110 @@
+"""The host program over a shell: streamed in, run from memory, answered in JSON lines. See docs/host-program.md."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import secrets
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from cudaup.adapters.hostprogram import zipapp
+from cudaup.adapters.shell import KILLED, Shell, Tail, Talk
+from cudaup.app.ports import HostReply, Json, OnHostEvent
+from cudaup.domain.errors import ConnectionFailed, HostProgramBroken, HostRefused
+from cudaup.domain.inventory import Host
+from cudaup.host.boot import BOOT
+
+_PYTHON_FIX = "install Python 3.8 or newer there, or set `cudaup_python` to one in the inventory"
+
+
+class StreamedLink:
+    """A HostLink: one command per call, nothing stored on the host by the call itself."""
+
+    def __init__(self, shell: Shell, host: Host, root: str) -> None:
+        self._shell = shell
+        self._host = host
+        self._root = root
+
+    def call(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float,
+        data: Iterable[bytes] = (),
+        on_event: OnHostEvent | None = None,
+    ) -> HostReply:
+        token = secrets.token_hex(12)
+        request = json.dumps({"argv": list(argv), "root": self._root}).encode()
+        program = zipapp()
+        head = f"{token}\n{len(program)} {len(request)}\n".encode()
+        talk = _ProgramTalk(token, itertools.chain((head + program + request,), data), on_event)
+        begin = time.monotonic()
+        try:
+            status = self._shell.run([self._host.python, "-c", BOOT, token], talk, timeout_s=timeout_s)
+        except ConnectionFailed:
+            if talk.answer is None:
+                raise
+            status = 0  # the answer was out before the connection broke
+        if talk.answer is None:
+            raise self._no_answer(status, talk)
+        return self._reply(talk.answer, time.monotonic() - begin)
+
+    def close(self) -> None:
+        self._shell.close()
+
+    def _reply(self, answer: Json, seconds: float) -> HostReply:
+        kind, text = answer.get("kind"), str(answer.get("text", ""))
+        if kind == "refused":
+            raise HostRefused(text, code=str(answer.get("code")), host=self._host.name, fix=answer.get("fix") or None)
+        if kind not in {"result", "failed"}:
+            raise HostProgramBroken("the host program crashed: please report this", host=self._host.name, found=text)
+        code = str(answer.get("code", ""))
+        return HostReply(kind=kind, data=answer.get("data") or {}, code=code, text=text, seconds=seconds)
+
+    def _no_answer(self, status: int, talk: _ProgramTalk) -> HostProgramBroken:
+        host, python = self._host.name, self._host.python
+        if status in {126, 127}:
+            return HostProgramBroken(f"cannot run `{python}`", host=host, found=talk.said(), fix=_PYTHON_FIX)
+        how = "was killed" if status == KILLED else f"ended with status {status}"
+        return HostProgramBroken(f"the host program {how} and gave no answer", host=host, found=talk.said())
+
+
+class _ProgramTalk(Talk):
+    """Reads the lines behind the token; anything else (banner, profile, warnings) is kept only for an error text."""
+
+    def __init__(self, token: str, chunks: Iterable[bytes], on_event: OnHostEvent | None) -> None:
+        self.answer: dict[str, Any] | None = None
+        self._mark = f"{token} ".encode()
+        self._chunks = chunks
+        self._on_event = on_event
+        self._line = bytearray()
+        self._noise = Tail(4000)
+
+    def stdin(self) -> Iterable[bytes]:
+        return self._chunks
+
+    def stdout(self, data: bytes) -> None:
+        first, *rest = data.split(b"\n")
+        self._line += first
+        for part in rest:
+            self._take(bytes(self._line))
+            self._line[:] = part
+
+    def stderr(self, data: bytes) -> None:
+        self._noise.add(data)
+
+    def said(self) -> str:
+        return self._noise.text() or "nothing said"
+
+    def _take(self, line: bytes) -> None:
+        _, mark, text = line.partition(self._mark)  # a banner without a line end may stand before it
+        if not mark:
+            self._noise.add(line + b"\n")
+            return
+        value = json.loads(text)
+        if value.get("kind") != "event":
+            self.answer = value
+        elif self._on_event is not None:
+            self._on_event(value)

@@ -1,0 +1,92 @@
+"""Wheels fetched once onto the controller by the ordinary pip client, kept by hash, checked every time."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from packaging.utils import parse_wheel_filename
+
+from cudaup.domain.errors import CudaupError
+from cudaup.domain.lockfile import Wheel
+
+_FETCH_LIMIT_S = 1800
+
+
+def cache_directory(environ: Mapping[str, str]) -> Path:
+    """`$CUDAUP_CACHE`, else cudaup's folder where the XDG specification puts caches."""
+    if "CUDAUP_CACHE" in environ:
+        return Path(environ["CUDAUP_CACHE"])
+    home = Path(environ.get("HOME", "/root"))
+    return Path(environ.get("XDG_CACHE_HOME") or home / ".cache") / "cudaup"
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _pip_arguments(wheel: Wheel) -> list[str]:
+    """Ask for exactly the wheel's own tags: the hosts' platform counts, not the controller's."""
+    tags = sorted(parse_wheel_filename(wheel.filename)[3], key=str)
+    arguments: list[str] = []
+    for option, values in (
+        ("--platform", {tag.platform for tag in tags}),
+        ("--abi", {tag.abi for tag in tags}),
+    ):
+        for value in sorted(values):
+            arguments += [option, value]
+    interpreter = tags[0].interpreter
+    arguments += ["--implementation", interpreter[:2]]
+    version = interpreter[2:]
+    if version:
+        arguments += ["--python-version", version if len(version) == 1 else f"{version[0]}.{version[1:]}"]
+    return arguments
+
+
+class PipWheelStore:
+    """Satisfies `WheelStore`. Index settings are the user's own pip configuration; nothing is added to them."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory / "wheels"
+
+    def fetch(self, wheels: Sequence[Wheel], on_event: Callable[[str], None]) -> dict[str, Path]:
+        return {wheel.sha256: self._one(wheel, on_event) for wheel in wheels}
+
+    def open(self, path: Path) -> BinaryIO:
+        return path.open("rb")
+
+    def _one(self, wheel: Wheel, on_event: Callable[[str], None]) -> Path:
+        target = self._directory / wheel.sha256 / wheel.filename
+        if target.exists() and target.stat().st_size == wheel.size and _sha256(target) == wheel.sha256:
+            return target
+        on_event(f"fetching {wheel.filename} ({wheel.size / 1e6:.1f} MB)")
+        self._directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=self._directory, prefix=".fetch-") as scratch:
+            found = self._download(wheel, Path(scratch))
+            target.parent.mkdir(exist_ok=True)
+            os.replace(found, target)  # noqa: PTH105 - the atomic step, named as such
+        return target
+
+    def _download(self, wheel: Wheel, scratch: Path) -> Path:
+        requirements = scratch / "requirements.txt"
+        requirements.write_text(f"{wheel.name}=={wheel.version} --hash=sha256:{wheel.sha256}\n")
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
+        command += ["--only-binary=:all:", "--dest", str(scratch), "--requirement", str(requirements)]
+        command += _pip_arguments(wheel)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_FETCH_LIMIT_S)
+        found = scratch / wheel.filename
+        if done.returncode != 0 or not found.exists():
+            raise CudaupError(
+                f"cannot fetch {wheel.name} {wheel.version}",
+                wanted=f"{wheel.filename} with sha256 {wheel.sha256}",
+                found=(done.stderr or done.stdout).strip()[-800:] or "pip saved another file",
+                fix="check pip's index settings (`pip config list`), or put the wheel where pip's find-links looks",
+            )
+        return found

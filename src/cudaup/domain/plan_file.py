@@ -1,0 +1,61 @@
+"""A plan as text: reviewed by people, refused when it was edited or is of another cudaup."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Annotated, Any
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from cudaup.domain.errors import UsageError
+from cudaup.domain.plan import Plan, RollbackPlan
+from cudaup.domain.stack import canonical_json
+
+SCHEMA_VERSION = 1
+AnyPlan = Plan | RollbackPlan
+_ANY_PLAN: TypeAdapter[AnyPlan] = TypeAdapter(Annotated[AnyPlan, Field(discriminator="kind")])
+_AGAIN = "make a new plan with `cudaup plan`"
+
+
+def dump_plan(plan: AnyPlan) -> str:
+    body = plan.model_dump(mode="json", by_alias=True)
+    return json.dumps({"checksum": _checksum(body), **body}, indent=1) + "\n"
+
+
+def load_plan(text: str, *, where: str) -> AnyPlan:
+    """Raises UsageError: not a plan, another schema version, edited, or inconsistent in itself."""
+    body = _read_object(text, where)
+    version = body.get("schema_version")
+    if version != SCHEMA_VERSION:
+        wanted = f"schema version {SCHEMA_VERSION}"
+        raise UsageError("not a plan this cudaup reads", where=where, wanted=wanted, found=f"{version}", fix=_AGAIN)
+    written, found = body.pop("checksum", None), _checksum(body)
+    if written != found:
+        raise UsageError(
+            "the plan was changed after it was made",
+            where=where,
+            wanted=f"checksum {written}",
+            found=found,
+            fix=f"a plan is applied as it was reviewed; {_AGAIN}",
+        )
+    try:
+        return _ANY_PLAN.validate_json(json.dumps(body))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        found = f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
+        raise UsageError("the plan contradicts itself", where=where, found=found, fix=_AGAIN) from error
+
+
+def _read_object(text: str, where: str) -> dict[str, Any]:
+    try:
+        body = json.loads(text)
+    except ValueError as error:
+        raise UsageError("not a plan", where=where, wanted="a JSON object", found=str(error), fix=_AGAIN) from error
+    if not isinstance(body, dict):
+        raise UsageError("not a plan", where=where, wanted="a JSON object", found=type(body).__name__, fix=_AGAIN)
+    return body
+
+
+def _checksum(body: dict[str, Any]) -> str:
+    return hashlib.sha256(canonical_json(body).encode()).hexdigest()

@@ -1,0 +1,172 @@
+"""From facts and a stack to a plan. Pure: the same facts give the same plan, and nothing is fetched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from cudaup.domain.facts import EnvironmentState, Facts, Unreachable
+from cudaup.domain.fingerprint import Moved, compare, new_blockers, take_fingerprint
+from cudaup.domain.plan import Action, HostPlan, HostVerdict, Plan, Step, name_waves
+from cudaup.domain.rules import Finding, check
+from cudaup.domain.rules.host import MIB, NO_INODES, NO_SPACE, SPACE_UNKNOWN
+from cudaup.domain.stack import Stack
+
+
+def build_plan(
+    stack: Stack,
+    observed: Mapping[str, Facts | Unreachable],
+    *,
+    now: float,
+    plan_id: str,
+    sources: tuple[str, ...],
+    limit: str | None = None,
+) -> Plan:
+    hosts = tuple(plan_host(name, facts, stack, now) for name, facts in observed.items())
+    changing = tuple(host.host for host in hosts if host.verdict is HostVerdict.CHANGE)
+    return Plan(
+        id=plan_id,
+        created=now,
+        stack=stack,
+        sources=sources,
+        limit=limit,
+        waves=name_waves(changing),
+        hosts=hosts,
+    )
+
+
+def plan_host(name: str, facts: Facts | Unreachable, stack: Stack, now: float) -> HostPlan:
+    if isinstance(facts, Unreachable):
+        return HostPlan(host=name, verdict=HostVerdict.UNREACHABLE, error=facts.reason)
+    findings = check(facts, stack, now)
+    verdict = _verdict(facts, stack, findings)
+    return HostPlan(
+        host=name,
+        verdict=verdict,
+        from_generation=facts.current.id if facts.current else None,
+        to_name=stack.name,
+        to_digest=stack.digest(),
+        steps=tuple(_steps(facts, stack)) if verdict is HostVerdict.CHANGE else (),
+        findings=findings,
+        left_alone=tuple(_left_alone(facts, stack)),
+        fingerprint=take_fingerprint(facts, has_enough_disk=_has_enough_disk(findings)),
+        simulated=facts.simulated,
+    )
+
+
+def drift(host_plan: HostPlan, facts: Facts, stack: Stack, now: float) -> tuple[Moved, ...]:
+    """What moved since the plan was made. Ask before taking the lease: an epoch that moved counts."""
+    findings = check(facts, stack, now)
+    found = take_fingerprint(facts, has_enough_disk=_has_enough_disk(findings))
+    moved = compare(host_plan.fingerprint, found) if host_plan.fingerprint else ()
+    return (*moved, *new_blockers(host_plan.findings, findings))
+
+
+def _verdict(facts: Facts, stack: Stack, findings: tuple[Finding, ...]) -> HostVerdict:
+    if facts.is_on(stack.digest()):
+        return HostVerdict.UNCHANGED
+    return HostVerdict.BLOCKED if any(finding.blocks for finding in findings) else HostVerdict.CHANGE
+
+
+def _has_enough_disk(findings: tuple[Finding, ...]) -> bool:
+    lacking = {NO_SPACE.id, NO_INODES.id, SPACE_UNKNOWN.id}
+    return not any(finding.rule in lacking for finding in findings)
+
+
+def _steps(facts: Facts, stack: Stack) -> Iterator[Step]:
+    is_built = facts.cudaup is not None and facts.cudaup.with_digest(stack.digest()) is not None
+    yield lease_step(f"upgrade to {stack.name}")
+    if not is_built:
+        yield _relay_step(stack)
+    yield Step(
+        id="prepare",
+        action=Action.PREPARE,
+        reason="everything is made ready beside the running service",
+        parts=tuple(_parts_of_prepare(facts, stack, is_built=is_built)),
+        precondition="the lease is held",
+        undo="`cudaup-host gc` removes the generation, `cudaup-host forget` everything",
+    )
+    yield from _switch_steps(facts, stack)
+
+
+def _parts_of_prepare(facts: Facts, stack: Stack, *, is_built: bool) -> Iterator[str]:
+    yield "install the host program: it does the work, and puts the host back without an operator"
+    if stack.environment and _needs_adoption(facts):
+        yield f"adopt {stack.environment.path}: it becomes a generation where it lies, so that it can be put back"
+    if not is_built:
+        yield f"build generation {stack.digest()[:6]} from the wheels"
+
+
+def _relay_step(stack: Stack) -> Step:
+    total = sum(wheel.size for wheel in stack.wheels) // MIB
+    return Step(
+        id="relay",
+        action=Action.RELAY,
+        reason=f"{len(stack.wheels)} wheels ({total} MiB) go to the host over ssh; it needs no index",
+        precondition="the disk holds them",
+        undo="`cudaup-host gc` removes them",
+    )
+
+
+def _switch_steps(facts: Facts, stack: Stack) -> Iterator[Step]:
+    current = facts.current
+    back = f"`cudaup-host rollback --to {current.id}`" if current else "`cudaup-host rollback`"
+    units = ", ".join(service.unit for service in facts.services) or "no service"
+    yield Step(
+        id="verify",
+        action=Action.VERIFY,
+        reason="the generation to go back to and the new one are as they were built",
+        precondition="both are on the host",
+    )
+    yield Step(
+        id="activate",
+        action=Action.ACTIVATE,
+        reason=f"stop {units}, prove the old and the new generation, switch, start, prove the live process",
+        precondition="the lease is held and both generations are verified",
+        undo=f"the host does it by itself on any failure, and {stack.timers.ttl_s:g} s after it lost its operator",
+    )
+    yield Step(
+        id="confirm",
+        action=Action.CONFIRM,
+        reason="a new connection shows that the way in still works; the timer is disarmed",
+        precondition="the host awaits its confirmation",
+        undo=back,
+    )
+    yield release_step()
+
+
+def lease_step(reason: str) -> Step:
+    return Step(
+        id="lease",
+        action=Action.LEASE,
+        reason=f"keep other runs away: {reason}",
+        precondition="the lease is free and its epoch has not moved",
+        undo="the lease is released, or expires",
+    )
+
+
+def release_step() -> Step:
+    return Step(
+        id="release",
+        action=Action.RELEASE,
+        reason="other runs may work here again",
+        precondition="the host is settled",
+    )
+
+
+def _needs_adoption(facts: Facts) -> bool:
+    return facts.environment is not None and facts.environment.state is EnvironmentState.DIRECTORY
+
+
+def _left_alone(facts: Facts, stack: Stack) -> Iterator[str]:
+    if facts.is_on(stack.digest()):
+        yield f"runs {stack.name} already, confirmed"
+        return
+    if facts.driver.loaded is not None:
+        yield f"driver {facts.driver.loaded} stays"
+    if stack.environment is not None:
+        yield f"no file below {stack.environment.path} is touched"
+    if facts.toolkits:
+        yield f"{', '.join(toolkit.path for toolkit in facts.toolkits)} stays"
+    known = facts.cudaup.with_digest(stack.digest()) if facts.cudaup else None
+    if known is not None:
+        yield f"generation {known.id} is built already"

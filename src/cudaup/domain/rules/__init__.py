@@ -1,0 +1,37 @@
+"""Preflight rules: pure questions about facts and stack, each numbered. `docs/rules.md` is their table."""
+
+from __future__ import annotations
+
+from cudaup.domain.facts import Facts
+from cudaup.domain.rules import driver, environment, gpu, host, lease
+from cudaup.domain.rules.finding import Finding, Rule, Severity
+from cudaup.domain.stack import Stack
+
+__all__ = ["RULES", "Finding", "Rule", "Severity", "check"]
+
+_FAMILIES = (driver, environment, gpu, host, lease)
+RULES = tuple(
+    sorted(
+        (rule for family in _FAMILIES for rule in vars(family).values() if isinstance(rule, Rule)),
+        key=lambda rule: rule.id,
+    )
+)
+
+
+def check(facts: Facts, stack: Stack, now: float) -> tuple[Finding, ...]:
+    """Everything the rules find, blockers first; `now` is the controller's time."""
+    found = [
+        *lease.check_lease(facts),
+        *lease.check_transit(facts),
+        *host.check_machine(facts),
+        *driver.check_driver(facts, stack),
+        *gpu.check_gpus(facts, stack),
+        *gpu.check_gpu_users(facts),
+        *environment.check_environment(facts, stack),
+        *environment.check_wheels(facts, stack),
+        *environment.check_compiler(facts, stack),
+        *host.check_space(facts, stack),
+        *host.check_clock(facts, now),
+    ]
+    order = list(Severity)
+    return tuple(sorted(found, key=lambda finding: order.index(finding.severity)))

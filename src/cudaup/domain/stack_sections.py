@@ -1,0 +1,143 @@
+"""The sections of a stack file, each checked by itself. `docs/stack-file.md` describes every key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, ValidationInfo, field_validator
+
+from cudaup.domain.facts import Verdict
+from cudaup.domain.problem import Problem, matching, raise_problems, wrong
+from cudaup.domain.value import Value
+
+Seconds = Annotated[float, Field(gt=0, le=24 * 3600)]
+
+
+Name = Annotated[str, matching(r"[a-z0-9][a-z0-9.-]{0,62}", "lower-case letters, digits, dots and dashes")]
+Architecture = Annotated[str, matching(r"\d{1,2}\.\d", "a compute capability such as 12.0")]
+SmCode = Annotated[str, matching(r"\d{2,3}[af]?", "an SM number such as 120, 120a or 120f")]
+MajorMinor = Annotated[str, matching(r"\d+\.\d+", "major.minor such as 13.0")]
+ModuleName = Annotated[str, matching(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", "the name of a Python module")]
+AbsolutePath = Annotated[str, matching(r"(/(?!\.{1,2}(/|$))[^/\0]+)+", "an absolute path, without . and ..")]
+HttpUrl = Annotated[str, matching(r"https?://[^\s/]+(/\S*)?", "an http or https address")]
+
+
+class Gpus(Value):
+    """`count` is how many each host must have; any number when it is not given."""
+
+    arch: Architecture
+    count: int | None = Field(default=None, gt=0)
+
+
+class Toolkit(Value):
+    """The CUDA toolkit of a generation. Wheels are the only source for now."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    version: MajorMinor
+    from_: Literal["wheels"] = Field(alias="from")
+
+
+class AdoptedEnvironment(Value):
+    """The environment that is on the hosts already, and that the service runs from."""
+
+    path: AbsolutePath
+
+
+class Smoke(Value):
+    """`accept` says which verdicts let a case through (only `pass` unless said), `limits` are seconds per case."""
+
+    cases: tuple[Name, ...]
+    accept: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    limits: dict[str, Seconds] = Field(default_factory=dict)
+    sm: SmCode | None = None
+
+    @field_validator("cases")
+    @classmethod
+    def _each_once(cls, cases: tuple[str, ...]) -> tuple[str, ...]:
+        if not cases:
+            raise wrong("at least one case", "none")
+        repeated = [number for number, case in enumerate(cases) if case in cases[:number]]
+        raise_problems(Problem(path=(number,), wanted="each case once", found=cases[number]) for number in repeated)
+        return cases
+
+    @field_validator("accept")
+    @classmethod
+    def _acceptable(cls, accept: dict[str, tuple[str, ...]], info: ValidationInfo) -> dict[str, tuple[str, ...]]:
+        acceptable = [verdict.value for verdict in Verdict if verdict.may_be_accepted]
+        wanted = f"{' or '.join(acceptable)} (nothing else proves the stack)"
+        unfit = [
+            Problem(path=(case, number), wanted=wanted, found=verdict)
+            for case, verdicts in accept.items()
+            for number, verdict in enumerate(verdicts)
+            if verdict not in acceptable
+        ]
+        raise_problems([*_unknown_cases(accept, info), *unfit])
+        return accept
+
+    @field_validator("limits")
+    @classmethod
+    def _limits_of_cases(cls, limits: dict[str, float], info: ValidationInfo) -> dict[str, float]:
+        raise_problems(_unknown_cases(limits, info))
+        return limits
+
+
+def _unknown_cases(named: Iterable[str], info: ValidationInfo) -> list[Problem]:
+    """Nothing when the cases themselves are wrong: they have their own errors."""
+    cases = info.data.get("cases")
+    if cases is None:
+        return []
+    wanted = f"one of smoke.cases ({', '.join(cases)})"
+    return [Problem(path=(case,), wanted=wanted, found=case) for case in named if case not in cases]
+
+
+class HttpHealth(Value):
+    url: HttpUrl
+    timeout_s: Seconds
+
+
+class Health(Value):
+    """What says that the service works: an address, a command, or nothing but that its units are active."""
+
+    http: HttpHealth | None = None
+    command: tuple[str, ...] | None = None
+    timeout_s: Seconds | None = Field(default=None, validate_default=True)
+
+    @field_validator("command")
+    @classmethod
+    def _one_way(cls, command: tuple[str, ...] | None, info: ValidationInfo) -> tuple[str, ...] | None:
+        if command is not None and info.data.get("http") is not None:
+            raise wrong("http or command, not both", "both")
+        if command == ():
+            raise wrong("a program and its arguments", "an empty list")
+        return command
+
+    @field_validator("timeout_s")
+    @classmethod
+    def _with_its_command(cls, timeout_s: float | None, info: ValidationInfo) -> float | None:
+        has_command = info.data.get("command", "invalid") is not None
+        if has_command and timeout_s is None:
+            raise wrong("a limit in seconds for command", "none")
+        if timeout_s is not None and not has_command:
+            raise wrong("timeout_s beside command (http has its own)", f"{timeout_s:g}")
+        return timeout_s
+
+    def as_json(self) -> dict[str, Any]:
+        return self.model_dump(mode="json", exclude_none=True)
+
+
+class Timers(Value):
+    """`ttl_s`: a switch without its operator lasts no longer; `ceiling_s`: nor one with him."""
+
+    lease_s: Seconds = 60
+    ceiling_s: Seconds = 1800
+    ttl_s: Seconds = Field(default=30, validate_default=True)
+
+    @field_validator("ttl_s")
+    @classmethod
+    def _below_ceiling(cls, ttl_s: float, info: ValidationInfo) -> float:
+        ceiling_s = info.data.get("ceiling_s")
+        if ceiling_s is not None and ttl_s >= ceiling_s:
+            raise wrong(f"less than ceiling_s ({ceiling_s:g})", f"{ttl_s:g}")
+        return ttl_s

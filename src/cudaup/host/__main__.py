@@ -1,0 +1,168 @@
+"""The host program's command line: what each verb takes, and the one place where its outcome becomes an answer."""
+
+import argparse
+import io
+import json
+import sys
+import traceback
+from importlib import import_module
+from pathlib import Path
+from typing import Any, BinaryIO, Callable, Dict, List, NamedTuple, NoReturn, Optional
+
+from cudaup.host.layout import DEFAULT_ROOT
+from cudaup.host.protocol import (
+    EXIT_BROKEN,
+    EXIT_FAILED,
+    EXIT_REFUSED,
+    EXIT_RESULT,
+    Channel,
+    Context,
+    Failed,
+    Json,
+    Refused,
+)
+
+
+class Verb(NamedTuple):
+    """`function` is `module.function` under cudaup.host; an option that ends in `!` must be given."""
+
+    function: str
+    options: List[str]
+
+
+_JSON: Dict[str, Any] = {"type": json.loads, "metavar": "JSON"}
+OPTIONS: Dict[str, Dict[str, Any]] = {
+    "--root": {"metavar": "DIR", "type": lambda text: Path(text).absolute()},
+    "--dry-run": {"action": "store_true", "help": "say what would be done"},
+    "--epoch": {"type": int, "help": "of the lease; without it the lease is taken while the verb works"},
+    "--env": {"type": Path},
+    "--disk": {"type": Path, "nargs": "*", "default": []},
+    "--holder": {},
+    "--run": {},
+    "--reason": {},
+    "--ttl": {"type": float, "metavar": "SECONDS"},
+    "--ceiling": {"type": float, "metavar": "SECONDS"},
+    "--take-over": {"action": "store_true", "help": "of an expired lease, also in the middle of its switch"},
+    "--clear-quarantine": {"action": "store_true"},
+    "--sha256": {},
+    "--name": {},
+    "--size": {"type": int},
+    "--spec-bytes": {"type": int},
+    "--smoke": _JSON,
+    "--suite": {**_JSON, "default": {}},
+    "--health": {**_JSON, "default": {}},
+    "--full": {"action": "store_true", "help": "read every file again"},
+    "--boot": {"action": "store_true", "help": "called while the host boots, before its services"},
+    "--to": {"metavar": "GEN"},
+    "--keep": {"type": int, "metavar": "N"},
+    "path": {"metavar": "PATH"},
+    "generation": {"metavar": "GEN"},
+    "[generation]": {"metavar": "GEN", "nargs": "?"},
+}
+VERBS: Dict[str, Verb] = {
+    "facts": Verb("verbs.facts", ["--env", "--disk"]),
+    "status": Verb("status.of", []),
+    "lease show": Verb("verbs.lease_show", []),
+    "lease take": Verb(
+        "verbs.lease_take", ["--holder!", "--run!", "--reason!", "--ttl!", "--take-over", "--clear-quarantine"]
+    ),
+    "lease renew": Verb("verbs.lease_renew", ["--epoch!", "--ttl"]),
+    "lease release": Verb("lease.release", ["--epoch!"]),
+    "lease quarantine": Verb("verbs.lease_quarantine", ["--epoch!", "--reason!"]),
+    "blob missing": Verb("blobs.missing", []),
+    "blob put": Verb("blobs.put", ["--epoch", "--sha256!", "--name!", "--size!"]),
+    "host install": Verb("install.install", ["--epoch"]),
+    "adopt": Verb("adopt.adopt", ["path", "--epoch", "--smoke"]),
+    "stage": Verb("stage.stage", ["--epoch", "--spec-bytes!"]),
+    "verify": Verb("verbs.verify", ["[generation]", "--full"]),
+    "smoke": Verb("verbs.smoke_suite", ["[generation]", "--suite!"]),
+    "activate": Verb("activate.activate", ["generation", "--epoch", "--ttl!", "--ceiling!", "--suite!", "--health"]),
+    "confirm": Verb("confirm.confirm", ["--epoch"]),
+    "rollback": Verb("rollback.rollback", ["--epoch", "--to", "--suite", "--health"]),
+    "deadman": Verb("deadman.run", []),
+    "recover": Verb("recover.recover", ["--boot"]),
+    "forget": Verb("forget.forget", ["--epoch"]),
+    "gc": Verb("gc.gc", ["--epoch", "--keep"]),
+}
+
+
+class _Parser(argparse.ArgumentParser):
+    """Answers in the program's own way instead of exiting."""
+
+    def error(self, message: str) -> NoReturn:
+        raise Refused("usage", f"{self.prog}: {message}", self.format_usage().strip())
+
+
+def main(argv: Optional[List[str]] = None) -> int:
+    """By hand, or from a unit."""
+    stdin: BinaryIO = sys.stdin.buffer if sys.stdin is not None else io.BytesIO()
+    return _answer(Channel(), sys.argv[1:] if argv is None else argv, str(DEFAULT_ROOT), stdin)
+
+
+def serve(token: str, request: bytes, stdin: BinaryIO) -> int:
+    """Streamed by the controller: `request` is JSON, `stdin` is what the verb reads."""
+    wanted = json.loads(request.decode())
+    return _answer(Channel(token), wanted["argv"], wanted.get("root") or str(DEFAULT_ROOT), stdin)
+
+
+def _answer(channel: Channel, argv: List[str], root: str, stdin: BinaryIO) -> int:
+    try:
+        options = vars(_parser(root).parse_args(argv))
+        verb = options.pop("verb_function")
+        ctx = Context(
+            root=Path(options.pop("root")),
+            channel=channel,
+            stdin=stdin,
+            epoch=options.pop("epoch", None),
+            dry_run=options.pop("dry_run"),
+            options=options,
+        )
+        channel.send({"kind": "result", "data": verb(ctx)})
+    except Refused as refusal:
+        channel.send({"kind": "refused", "code": refusal.code, "text": refusal.text, "fix": refusal.fix})
+        return EXIT_REFUSED
+    except Failed as failure:
+        channel.send({"kind": "failed", "code": failure.code, "text": failure.text, "data": failure.data})
+        return EXIT_FAILED
+    except Exception:  # noqa: BLE001 - the top level: a bug becomes an answer too
+        channel.send({"kind": "broken", "text": traceback.format_exc()})
+        return EXIT_BROKEN
+    return EXIT_RESULT
+
+
+def _parser(root: str) -> _Parser:
+    parser = _Parser(prog="cudaup-host", description="cudaup on one host; see docs/host-program.md")
+    levels = {"": parser.add_subparsers(metavar="VERB", required=True)}
+    for words, verb in VERBS.items():
+        group, _, name = words.rpartition(" ")
+        if group not in levels:
+            levels[group] = levels[""].add_parser(group).add_subparsers(metavar="VERB", required=True)
+        added: argparse.ArgumentParser = levels[group].add_parser(name)
+        for option in ["--root", "--dry-run", *verb.options]:
+            added.add_argument(option.strip("[]!"), **_settings(option, root))
+        added.set_defaults(verb_function=_importer(verb.function))
+    return parser
+
+
+def _settings(option: str, root: str) -> Dict[str, Any]:
+    settings = dict(OPTIONS[option.rstrip("!")])
+    if option == "--root":
+        settings["default"] = root
+    if option.endswith("!"):
+        settings["required"] = True
+    return settings
+
+
+def _importer(name: str) -> Callable[[Context], Json]:
+    """`module.function`, imported when it is called: one verb does not pay for all."""
+    module, function = name.split(".")
+
+    def call(ctx: Context) -> Json:
+        answer: Json = getattr(import_module(f"cudaup.host.{module}"), function)(ctx)
+        return answer
+
+    return call
+
+
+if __name__ == "__main__":
+    sys.exit(main())

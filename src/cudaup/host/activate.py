@@ -1,0 +1,196 @@
+"""The switch to another generation, from stop to proof, on the host. Whatever fails, the host goes back by itself."""
+
+from dataclasses import dataclass, field
+from typing import List, Tuple
+
+from cudaup.host import (
+    adoption,
+    ballast,
+    deadman,
+    fence,
+    generations,
+    health,
+    lease,
+    live,
+    manifest,
+    proof,
+    revert,
+    services,
+    transit,
+    units,
+)
+from cudaup.host.fence import Mutation
+from cudaup.host.protocol import Context, Failed, Json, Refused
+from cudaup.host.transit import Transit
+
+STEPS = ("verify", "arm", "stop", "baseline", "smoke", "switch", "start", "health", "live-proof")
+
+
+@dataclass
+class Attempt:
+    """One activate on its way: what it has found so far and which step it is in."""
+
+    ctx: Context
+    change: Mutation
+    pending: Transit
+    step: str = "arm"
+    baseline: List[Json] = field(default_factory=list)
+    smoke: List[Json] = field(default_factory=list)
+    live: List[Json] = field(default_factory=list)
+
+    def enter(self, step: str) -> None:
+        self.require_time()
+        self.step = step
+        self.ctx.channel.event(step, "started")
+
+    def require_time(self) -> None:
+        if self.is_abandoned():
+            raise Failed("abandoned", f"nobody renewed in time; stopped after `{self.step}`")
+
+    def is_abandoned(self) -> bool:
+        """Read from disk: renewals come from other processes, and another holder may have taken the lease."""
+        now = transit.read(self.ctx.layout)
+        if now is None or now.is_abandoned(self.ctx.clock):
+            return True
+        return lease.read(self.ctx.layout).epoch != now.epoch
+
+    def data(self) -> Json:
+        return {"from": self.pending.origin, "to": self.pending.target, "baseline": self.baseline, "smoke": self.smoke}
+
+
+def activate(ctx: Context) -> Json:
+    """The verb `activate`. Raises Failed with the state after its own revert."""
+    target = str(ctx.options["generation"])
+    if ctx.dry_run:
+        return {"would": list(STEPS), "from": generations.current_id(ctx.layout), "to": target}
+    with fence.mutation(ctx, "activate", {"to": target}) as change:
+        require_settled(ctx)
+        if generations.current_id(ctx.layout) == target:
+            return {"state": "unchanged", "generation": target}
+        running = _verified(ctx, target)
+        attempt = Attempt(ctx, change, _arm(ctx, change, target, running))
+        try:
+            _forward(attempt)
+        except (Failed, Refused, OSError, KeyboardInterrupt) as error:
+            raise _gone_back(attempt, error) from error
+        revert.mark(ctx, transit.AWAITING_CONFIRM)
+        return {"state": transit.AWAITING_CONFIRM, **attempt.data(), "live": attempt.live}
+
+
+def require_settled(ctx: Context) -> None:
+    pending = transit.read(ctx.layout)
+    if pending is not None:
+        text = f"the host is in transit from {pending.origin} to {pending.target} ({pending.phase})"
+        raise Refused("in-transit", text, "confirm or roll back, or let the timer do it")
+
+
+def require_verified(ctx: Context, generation_id: str) -> None:
+    report = manifest.verify(ctx.layout, generation_id, full=False)
+    if not report["ok"]:
+        first = "; ".join(f"{each['path']}: {each['problem']}" for each in report["problems"][:3])
+        fix = "stage the generation again, or see `cudaup-host verify --full`"
+        raise Refused("not-verified", f"generation {generation_id} is not what was recorded: {first}", fix)
+
+
+def require_vacant_but_for_services(ctx: Context, generation_id: str) -> Tuple[str, ...]:
+    """The units to stop. Refused `busy` while something else runs from the path: it would survive the stop."""
+    running = services.running_from(ctx, services.places_of(ctx, generation_id))
+    if running.foreign:
+        text = f"used by processes that belong to no service: {services.described(running.foreign)}"
+        raise Refused("busy", text, "end them, or let a systemd unit run them")
+    return running.units
+
+
+def _verified(ctx: Context, target: str) -> Tuple[str, ...]:
+    """The way back, then the way forward, then what runs. Nothing is changed yet."""
+    origin = generations.current_id(ctx.layout)
+    if origin is None:
+        raise Refused("not-found", "there is no current generation to go back to", "adopt the environment first")
+    generations.load(ctx.layout, target)
+    known = adoption.read(ctx.layout)
+    if known is not None and not known.is_in_place(ctx.layout):
+        raise Refused("unsafe", f"`{known.path}` does not lead to `{adoption.link_text(ctx.layout)}`", "run `recover`")
+    require_verified(ctx, origin)
+    require_verified(ctx, target)
+    return require_vacant_but_for_services(ctx, origin)
+
+
+def _arm(ctx: Context, change: Mutation, target: str, running: Tuple[str, ...]) -> Transit:
+    """The timer first, then the transit it watches: there is never one without the other."""
+    now = ctx.clock.monotonic()
+    ceiling = now + float(ctx.options["ceiling"])
+    # By hand nobody renews; the person is there until the ceiling.
+    deadline = ceiling if ctx.epoch is None else min(now + float(ctx.options["ttl"]), ceiling)
+    pending = Transit(
+        origin=str(generations.current_id(ctx.layout)),
+        target=target,
+        previous=generations.previous_id(ctx.layout),
+        epoch=change.epoch,
+        boot_id=ctx.clock.boot_id(),
+        deadline=deadline,
+        ceiling=ceiling,
+        phase=transit.ARMED,
+        units=running,
+        ttl_s=float(ctx.options["ttl"]),
+        suite=ctx.options["suite"],
+        health=ctx.options["health"],
+    )
+    with change.step("arm", transit.as_json(pending)):
+        ballast.lay(ctx.layout)
+        generations.update(ctx.layout, target, suite=pending.suite)
+        units.install_drop_ins(ctx, running)
+        adoption.remember_units(ctx.layout, running)
+        begin(ctx, change, pending)
+    return pending
+
+
+def begin(ctx: Context, change: Mutation, pending: Transit) -> None:
+    deadman.start(ctx, change.seq)
+    with lease.guarded(ctx):
+        transit.write(ctx.layout, pending)
+
+
+def _forward(attempt: Attempt) -> None:
+    ctx, pending = attempt.ctx, attempt.pending
+    attempt.enter("stop")
+    revert.mark(ctx, transit.STOPPED)
+    with attempt.change.step("stop", {"units": list(pending.units)}):
+        services.stop(ctx, pending.units)
+        services.require_vacant(ctx, services.places_of(ctx, pending.origin))
+    attempt.enter("baseline")
+    own = proof.suite_of(ctx, pending.origin, pending.suite)
+    attempt.baseline = proof.baseline(ctx, pending.origin, own, attempt.is_abandoned).cases
+    attempt.enter("smoke")
+    _smoke_target(attempt)
+    attempt.enter("switch")
+    with attempt.change.step("switch", {"from": pending.origin, "to": pending.target}):
+        generations.switch(ctx.layout, pending.target)
+    revert.mark(ctx, transit.SWITCHED)
+    attempt.enter("start")
+    services.start(ctx, pending.units)
+    attempt.enter("health")
+    health.require(ctx, pending.units, pending.health, attempt.is_abandoned)
+    attempt.enter("live-proof")
+    attempt.live = live.require(ctx, pending.units, pending.target)
+    attempt.require_time()
+
+
+def _smoke_target(attempt: Attempt) -> None:
+    ctx, target, suite = attempt.ctx, attempt.pending.target, attempt.pending.suite
+    result = proof.run(ctx, target, suite, attempt.is_abandoned)
+    attempt.smoke = result.cases
+    if not result.is_proven:
+        bad = [f"{case['case']} is {case['verdict']} ({case['reason']})" for case in result.not_passed()]
+        raise Failed("smoke", f"the smoke of {target} does not pass: {'; '.join(bad)}")
+    proof.remember(ctx, target, suite, result)
+
+
+def _gone_back(attempt: Attempt, error: BaseException) -> Failed:
+    ctx, pending = attempt.ctx, attempt.pending
+    why = f"{attempt.step}: {error or type(error).__name__}"
+    ctx.channel.event(attempt.step, "failed", why)
+    outcome = revert.revert(ctx, attempt.change, pending, why)
+    state = "revert-failed" if outcome.verdict == revert.FAILED else f"reverted-{outcome.verdict}"
+    data = {"state": state, "failed_step": attempt.step, **attempt.data(), "after": outcome.after}
+    code = error.code if isinstance(error, (Failed, Refused)) else "interrupted"
+    return Failed(code, why, {**data, "problems": outcome.problems})

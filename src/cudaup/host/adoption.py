@@ -1,0 +1,77 @@
+"""adopted.json: the path that follows `current`, where its directory lies now, and the units that run from it."""
+
+import json
+import os
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import List, Optional, Sequence, Tuple
+
+from cudaup.host.files import write_json
+from cudaup.host.layout import Layout
+from cudaup.host.protocol import Json
+
+
+@dataclass(frozen=True)
+class Adoption:
+    """`inode` is the adopted directory's, whatever its name is."""
+
+    path: str
+    aside: str
+    generation: str
+    inode: int
+    units: Tuple[str, ...] = ()
+
+    def is_in_place(self, layout: Layout) -> bool:
+        """The exchange has happened: the path is the link, the directory lies aside."""
+        return leads_to(Path(self.path), layout) and _inode(Path(self.aside)) == self.inode
+
+    def is_undone(self) -> bool:
+        return _inode(Path(self.path)) == self.inode
+
+
+def link_text(layout: Layout) -> str:
+    """What the adopted path's link says."""
+    return str(layout.current / "venv")
+
+
+def leads_to(path: Path, layout: Layout) -> bool:
+    return path.is_symlink() and os.readlink(str(path)) == link_text(layout)
+
+
+def read(layout: Layout) -> Optional[Adoption]:
+    try:
+        found = json.loads(layout.adopted.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    return Adoption(**{**found, "units": tuple(found["units"])})
+
+
+def write(layout: Layout, adoption: Adoption) -> None:
+    write_json(layout.adopted, asdict(adoption))
+
+
+def remember_units(layout: Layout, units: Sequence[str]) -> None:
+    """Units once seen stay known, so that a stopped one still gets its drop-in removed by `forget`."""
+    known = read(layout)
+    if known is not None and not set(units) <= set(known.units):
+        write(layout, replace(known, units=tuple(sorted({*known.units, *units}))))
+
+
+def places(layout: Layout) -> List[Path]:
+    """Every directory an environment of this host can run from."""
+    known = read(layout)
+    adopted = [Path(known.path), Path(known.aside)] if known else []
+    return [layout.current, layout.generations, *adopted]
+
+
+def public(layout: Layout) -> List[Json]:
+    """As `status` shows it."""
+    known = read(layout)
+    return [{"path": known.path, "aside": known.aside, "generation": known.generation}] if known else []
+
+
+def _inode(path: Path) -> Optional[int]:
+    try:
+        return os.lstat(str(path)).st_ino
+    except FileNotFoundError:
+        return None

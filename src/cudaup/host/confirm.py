@@ -1,0 +1,46 @@
+"""The operator's word that the new generation stays. It and the timer exclude each other by the lock."""
+
+from cudaup.host import fence, generations, live, transit
+from cudaup.host.fence import Mutation
+from cudaup.host.protocol import Context, Failed, Json, Refused
+from cudaup.host.transit import Transit
+
+# What ends a transit, in the journal: the steps, not the verbs, as a refused verb ended nothing.
+_CONFIRMED, _REVERTED = "confirmed", "revert"
+
+
+def confirm(ctx: Context) -> Json:
+    """The verb `confirm`. Refused `not-found` when the timer already fired."""
+    layout = ctx.layout
+    if ctx.dry_run:
+        pending = transit.read(layout)
+        return {"would": f"confirm {pending.target}" if pending else "nothing: not in transit"}
+    with fence.mutation(ctx, "confirm", {}) as change:
+        pending = transit.read(layout)
+        if pending is None:
+            return _confirmed_before(ctx, change)
+        _require_confirmable(ctx, pending)
+        with change.step(_CONFIRMED, {"generation": pending.target}):
+            generations.update(layout, pending.target, confirmed=True, proven=ctx.clock.wall(), failed=None)
+            transit.remove(layout)
+    return {"state": "confirmed", "generation": pending.target}
+
+
+def _require_confirmable(ctx: Context, pending: Transit) -> None:
+    if pending.phase != transit.AWAITING_CONFIRM:
+        raise Refused("in-transit", f"the host is not ready to be confirmed: {pending.phase}")
+    if pending.is_abandoned(ctx.clock):
+        raise Refused("not-found", "too late: the timer's deadline has passed and it puts the host back")
+    try:
+        live.require(ctx, pending.units, pending.target)
+    except Failed as error:
+        raise Refused("not-verified", f"not confirmed: {error.text}", "roll back") from error
+
+
+def _confirmed_before(ctx: Context, change: Mutation) -> Json:
+    """A repeated confirm whose first answer was lost is told the same; any other is too late."""
+    ends = [entry for entry in change.journal.entries() if entry["op"] in {_CONFIRMED, _REVERTED}]
+    current = generations.current_id(ctx.layout)
+    if ends and (ends[-1]["op"], ends[-1]["epoch"]) == (_CONFIRMED, change.epoch):
+        return {"state": "confirmed", "generation": str(current)}
+    raise Refused("not-found", f"nothing waits for a confirmation; current is {current}", "see `cudaup-host status`")

@@ -1,0 +1,114 @@
+"""The dead-man's timer: a process of its own that puts the host back when nobody renews any more.
+
+It takes no orders; it reads transit.json again and again and acts under the same lock as everyone else.
+"""
+
+import os
+import signal
+import subprocess
+from dataclasses import dataclass
+
+from cudaup.host import fence, locks, revert, transit
+from cudaup.host.layout import Layout
+from cudaup.host.protocol import Context, Json, Refused
+from cudaup.host.transit import Transit
+
+_POLL_S = 0.5
+_APPEARS_WITHIN_S = 10
+_LOCK_WAIT_S = 2
+# A holder of the lock that should have stopped long ago hangs: killed, so that the host is not stuck with it.
+_HANGS_AFTER_S = 150
+_REVERT_HANGS_AFTER_S = 900
+
+
+def start(ctx: Context, number: int) -> None:
+    """Start the timer and wait until it lives. Refused `unsupported` when it does not; nothing is armed before."""
+    argv = [str(ctx.layout.program), "deadman", "--root", str(ctx.layout.root)]
+    if not ctx.layout.program.is_file():
+        raise Refused("not-found", f"no `{argv[0]}` for the timer to run", "`cudaup-host host install` first")
+    if ctx.systemd.is_running():
+        settings = ["Restart=on-failure", "RestartSec=5", "StartLimitIntervalSec=0"]
+        outcome = ctx.systemd.run_transient(f"cudaup-deadman-{number}", settings, argv)
+        if not outcome.ok:
+            raise Refused("unsupported", f"the timer does not start: {outcome.text}")
+    else:
+        null = subprocess.DEVNULL
+        subprocess.run(["setsid", "--fork", *argv], stdin=null, stdout=null, stderr=null, check=True)
+    limit = ctx.clock.monotonic() + _APPEARS_WITHIN_S
+    while not locks.is_held(ctx.layout.timer_lock):
+        if ctx.clock.monotonic() >= limit:
+            raise Refused("unsupported", f"the timer did not come up within {_APPEARS_WITHIN_S} s")
+        ctx.clock.sleep(_POLL_S / 10)
+
+
+def run(ctx: Context) -> Json:
+    """The verb `deadman`. Ends when the transit has."""
+    while not _is_over(ctx.layout):
+        if locks.is_held(ctx.layout.timer_lock):
+            ctx.clock.sleep(_POLL_S)  # an older timer serves; stand by for it
+            continue
+        with locks.held(ctx.layout.timer_lock, "deadman", ctx.clock, _LOCK_WAIT_S):
+            return _watch(ctx)
+    return {"state": "settled"}
+
+
+def _watch(ctx: Context) -> Json:
+    patience = _Patience()
+    while not _is_over(ctx.layout):
+        pending = transit.read(ctx.layout)
+        if pending is not None and _is_due(ctx, pending):
+            try:
+                done = fire(ctx)
+            except Refused:  # busy: an activate that should be reverting by itself
+                patience = patience.after(ctx, pending)
+            else:
+                if done:
+                    return done
+        ctx.clock.sleep(_POLL_S)
+    return {"state": "settled"}
+
+
+def fire(ctx: Context) -> Json:
+    """Put the host back, if it is still due once the lock is ours. Refused `busy`. Empty when it was not due."""
+    with fence.mutation(ctx, "deadman", {}, own_right=True, wait_s=_LOCK_WAIT_S) as change:
+        pending = transit.read(ctx.layout)
+        if pending is None or not _is_due(ctx, pending):
+            return {}
+        why = f"nobody renewed or confirmed in time (phase {pending.phase})"
+        outcome = revert.revert(ctx, change, pending, why)
+        return {"state": f"reverted-{outcome.verdict}", "after": outcome.after, "problems": outcome.problems}
+
+
+def _is_due(ctx: Context, pending: Transit) -> bool:
+    """A revert under way whose process died is due at once; while it lives it holds the lock."""
+    return pending.phase == transit.REVERTING or pending.is_abandoned(ctx.clock)
+
+
+def _is_over(layout: Layout) -> bool:
+    """No transit, and nobody at work who might be about to write one (looked at in this order, then again)."""
+    return not layout.transit.exists() and not locks.is_held(layout.lock) and not layout.transit.exists()
+
+
+@dataclass(frozen=True)
+class _Patience:
+    """How long the lock has been in our way, in which phase."""
+
+    phase: str = ""
+    since: float = 0.0
+
+    def after(self, ctx: Context, pending: Transit) -> "_Patience":
+        now = ctx.clock.monotonic()
+        if pending.phase != self.phase:
+            return _Patience(pending.phase, now)
+        limit = _REVERT_HANGS_AFTER_S if pending.phase == transit.REVERTING else _HANGS_AFTER_S
+        if now - self.since >= limit:
+            _kill_holder(ctx)
+            return _Patience(pending.phase, now)
+        return self
+
+
+def _kill_holder(ctx: Context) -> None:
+    """Only who holds the lock at this moment and signed it."""
+    signed = locks.holder(ctx.layout.lock)
+    if "pid" in signed and locks.is_held(ctx.layout.lock):
+        os.kill(int(signed["pid"]), signal.SIGKILL)

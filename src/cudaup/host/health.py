@@ -1,0 +1,86 @@
+"""Whether the services answer: an HTTP address, a command, or, with neither, units that stay up."""
+
+import http.client
+import subprocess
+from typing import Callable, Optional, Sequence
+from urllib.parse import urlsplit
+
+from cudaup.host.protocol import Context, Failed, Json
+
+_POLL_S = 0.25
+_STAYS_UP_S = 2
+_DEFAULT_LIMIT_S = 20
+_ANSWER_LIMIT_S = 5
+ShouldStop = Callable[[], bool]
+
+
+def require(ctx: Context, units: Sequence[str], wanted: Json, should_stop: ShouldStop) -> str:
+    """What was seen. Raises Failed `health` with the last thing that was wrong."""
+    http_wanted, command = wanted.get("http"), wanted.get("command")
+    if http_wanted:
+        url = str(http_wanted["url"])
+        _poll(ctx, lambda: _ask(url), float(http_wanted.get("timeout_s", _DEFAULT_LIMIT_S)), should_stop)
+        return f"`{url}` answers"
+    if command:
+        limit_s = float(wanted.get("timeout_s", _DEFAULT_LIMIT_S))
+        _poll(ctx, lambda: _run(command, limit_s), limit_s, should_stop)
+        return f"`{' '.join(command)}` succeeds"
+    _stays_up(ctx, units, should_stop)
+    return f"{len(units)} units stay up"
+
+
+def _poll(ctx: Context, look: Callable[[], Optional[str]], limit_s: float, should_stop: ShouldStop) -> None:
+    """Until `look` finds nothing wrong."""
+    limit = ctx.clock.monotonic() + limit_s
+    wrong = look()
+    while wrong is not None:
+        if ctx.clock.monotonic() >= limit:
+            raise Failed("health", f"not healthy within {limit_s:.0f} s: {wrong}")
+        if should_stop():
+            raise Failed("abandoned", f"stopped waiting for health: {wrong}")
+        ctx.clock.sleep(_POLL_S)
+        wrong = look()
+
+
+def _ask(url: str) -> Optional[str]:
+    """Directly: a proxy from the environment has no business between a host and itself."""
+    parts = urlsplit(url)
+    if parts.scheme != "http" or not parts.hostname:
+        return f"`{url}` is not a plain http address"
+    connection = http.client.HTTPConnection(parts.hostname, parts.port or 80, timeout=_ANSWER_LIMIT_S)
+    try:
+        connection.request("GET", (parts.path or "/") + (f"?{parts.query}" if parts.query else ""))
+        status = connection.getresponse().status
+    except (OSError, http.client.HTTPException) as error:
+        return f"`{url}`: {error}"
+    finally:
+        connection.close()
+    return None if 200 <= status < 300 else f"`{url}` answers {status}"
+
+
+def _run(command: Sequence[str], limit_s: float) -> Optional[str]:
+    try:
+        done = subprocess.run(
+            list(command),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=limit_s,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"`{' '.join(command)}`: {error}"
+    tail = done.stdout.decode(errors="replace").strip()[-400:]
+    return None if done.returncode == 0 else f"`{' '.join(command)}` exits {done.returncode}: {tail}"
+
+
+def _stays_up(ctx: Context, units: Sequence[str], should_stop: ShouldStop) -> None:
+    """Each unit is active with one and the same process for a while: a crash loop is not health."""
+    before = {unit: ctx.systemd.show(unit) for unit in units}
+    until = ctx.clock.monotonic() + _STAYS_UP_S
+    while units and ctx.clock.monotonic() < until and not should_stop():
+        ctx.clock.sleep(_POLL_S)
+    for unit in units:
+        after = ctx.systemd.show(unit)
+        if after.active != "active" or after.pid != before[unit].pid:
+            raise Failed("health", f"`{unit}` is {after.active} (pid {before[unit].pid}, then {after.pid})")

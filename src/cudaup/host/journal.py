@@ -1,0 +1,104 @@
+"""The host's journal: append-only JSON lines, each on disk before its writer goes on.
+
+A line torn by a power loss is ignored by readers and closed off by the next append.
+"""
+
+import fcntl
+import json
+import os
+from contextlib import contextmanager
+from typing import Dict, Iterator, List, Optional
+
+from cudaup.host.clock import SYSTEM_CLOCK, Clock
+from cudaup.host.files import fsync_dir
+from cudaup.host.layout import Layout
+from cudaup.host.protocol import Json
+
+INTENT, DONE, FAILED = "intent", "done", "failed"
+
+
+class Journal:
+    def __init__(self, layout: Layout, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._path = layout.journal
+        self._clock = clock
+
+    def intent(self, op: str, epoch: int, detail: Json) -> int:
+        """Say what is about to be done; returns the number its outcome refers to."""
+        with self._opened() as fd:
+            entries = _parse(_content(fd))
+            seq = max((entry["seq"] for entry in entries), default=0) + 1
+            self._append(fd, {"seq": seq, "epoch": epoch, "op": op, "phase": INTENT, "detail": detail})
+        return seq
+
+    def done(self, seq: int, detail: Optional[Json] = None) -> None:
+        self._outcome(seq, DONE, detail)
+
+    def failed(self, seq: int, detail: Optional[Json] = None) -> None:
+        self._outcome(seq, FAILED, detail)
+
+    def is_there(self) -> bool:
+        return self._path.exists()
+
+    def entries(self) -> List[Json]:
+        try:
+            return _parse(self._path.read_bytes())
+        except FileNotFoundError:
+            return []
+
+    def open_intents(self) -> List[Json]:
+        """Intents without an outcome, oldest first."""
+        pending: Dict[int, Json] = {}
+        for entry in self.entries():
+            if entry["phase"] == INTENT:
+                pending[entry["seq"]] = entry
+            else:
+                pending.pop(entry["seq"], None)
+        return list(pending.values())
+
+    def _outcome(self, seq: int, phase: str, detail: Optional[Json]) -> None:
+        with self._opened() as fd:
+            intent = next(entry for entry in _parse(_content(fd)) if entry["seq"] == seq and entry["phase"] == INTENT)
+            entry = {"seq": seq, "epoch": intent["epoch"], "op": intent["op"], "phase": phase, "detail": detail or {}}
+            self._append(fd, entry)
+
+    @contextmanager
+    def _opened(self) -> Iterator[int]:
+        """The file under a lock of its own: sequence numbers are handed out once."""
+        is_new = not self._path.exists()
+        fd = os.open(str(self._path), os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            if is_new:
+                fsync_dir(self._path.parent)
+            yield fd
+        finally:
+            os.close(fd)
+
+    def _append(self, fd: int, entry: Json) -> None:
+        stamp = {"time": self._clock.wall(), "boot_id": self._clock.boot_id(), "mono": self._clock.monotonic()}
+        line = json.dumps({**entry, **stamp}, sort_keys=True).encode() + b"\n"
+        size = os.fstat(fd).st_size
+        if size and os.pread(fd, 1, size - 1) != b"\n":
+            line = b"\n" + line  # the line before was torn: close it off
+        view = memoryview(line)
+        while view:
+            view = view[os.write(fd, view) :]
+        os.fsync(fd)
+
+
+def _content(fd: int) -> bytes:
+    return os.pread(fd, os.fstat(fd).st_size, 0)
+
+
+def _parse(content: bytes) -> List[Json]:
+    parsed = (_parse_line(line) for line in content.splitlines())
+    return [entry for entry in parsed if entry is not None]
+
+
+def _parse_line(line: bytes) -> Optional[Json]:
+    """None for a torn line: a prefix of a JSON object never parses."""
+    try:
+        entry: Json = json.loads(line.decode())
+    except ValueError:
+        return None
+    return entry

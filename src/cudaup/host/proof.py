@@ -1,0 +1,82 @@
+"""Smoke of a generation with its record: what counts as proven, and when an earlier record still holds."""
+
+from pathlib import Path
+from typing import Callable, List, NamedTuple, Optional
+
+from cudaup.host import generations, smoke
+from cudaup.host.protocol import Context, Json
+
+_RECORD_CASE = "record"
+ShouldStop = Callable[[], bool]
+
+
+class Proof(NamedTuple):
+    cases: List[Json]
+    is_proven: bool
+
+    def passes(self) -> List[str]:
+        return [str(case["case"]) for case in self.cases if case["verdict"] == "pass"]
+
+    def not_passed(self) -> List[Json]:
+        return [case for case in self.cases if case["verdict"] != "pass"]
+
+
+def never() -> bool:
+    return False
+
+
+def suite_of(ctx: Context, generation_id: str, fallback: Json) -> Json:
+    """A generation is judged by its own suite: the one it was adopted or activated with.
+
+    Without one it gets the other stack's, which it need not pass whole (see `again`); its files it can always prove.
+    """
+    own: Optional[Json] = generations.load(ctx.layout, generation_id).get("suite")
+    if own:
+        return own
+    cases = [*fallback.get("cases", []), _RECORD_CASE]
+    return {**fallback, "cases": list(dict.fromkeys(cases))}
+
+
+def run(ctx: Context, generation_id: str, suite: Json, should_stop: ShouldStop) -> Proof:
+    ctx.channel.event("smoke", "started", generation_id)
+    cases = smoke.run_suite(ctx.layout, generation_id, suite, ctx.channel, should_stop)
+    proof = Proof(cases, smoke.passed(cases, suite))
+    ctx.channel.event("smoke", "done" if proof.is_proven else "failed", generation_id)
+    return proof
+
+
+def baseline(ctx: Context, generation_id: str, suite: Json, should_stop: ShouldStop) -> Proof:
+    """Of the generation that runs now. Not again when one with the same bytes, driver and boot exists."""
+    record = generations.load(ctx.layout, generation_id).get("smoke") or {}
+    if record.get("key") == _key(ctx, generation_id, suite):
+        return Proof(record["cases"], record["passed"])
+    proof = run(ctx, generation_id, suite, should_stop)
+    remember(ctx, generation_id, suite, proof)
+    return proof
+
+
+def again(ctx: Context, generation_id: str, suite: Json, before: Optional[Proof], should_stop: ShouldStop) -> Proof:
+    """After going back: its suite passes, or at least everything that passed before passes again."""
+    now = run(ctx, generation_id, suite, should_stop)
+    could = set(before.passes()) if before else set()
+    return Proof(now.cases, now.is_proven or bool(could and could <= set(now.passes())))
+
+
+def remembered(ctx: Context, generation_id: str) -> Optional[Proof]:
+    record = generations.load(ctx.layout, generation_id).get("smoke")
+    return Proof(record["cases"], record["passed"]) if record else None
+
+
+def remember(ctx: Context, generation_id: str, suite: Json, proof: Proof) -> None:
+    key = _key(ctx, generation_id, suite)
+    record = {"key": key, "cases": proof.cases, "passed": proof.is_proven, "time": ctx.clock.wall()}
+    generations.update(ctx.layout, generation_id, smoke=record)
+
+
+def _key(ctx: Context, generation_id: str, suite: Json) -> Json:
+    try:
+        driver = Path("/sys/module/nvidia/version").read_text(encoding="ascii").strip()
+    except OSError:
+        driver = ""
+    digest = generations.load(ctx.layout, generation_id)["digest"]
+    return {"digest": digest, "driver": driver, "boot_id": ctx.clock.boot_id(), "suite": suite}

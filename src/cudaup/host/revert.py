@@ -1,0 +1,109 @@
+"""Going back to a generation, by whoever does it: a failed activate, the timer, recovery, a rollback.
+
+Every step may be done already; a revert cut short is simply done again.
+"""
+
+from dataclasses import replace
+from typing import List, NamedTuple
+
+from cudaup.host import adoption, ballast, generations, health, lease, live, proof, services, transit
+from cudaup.host.fence import Mutation
+from cudaup.host.files import write_json
+from cudaup.host.protocol import Context, Failed, Json
+from cudaup.host.transit import Transit
+
+PROVEN, UNPROVEN, FAILED = "proven", "unproven", "failed"
+
+
+class Reverted(NamedTuple):
+    """`verdict` is proven, unproven (it runs, but a proof is missing) or failed (its services do not run)."""
+
+    verdict: str
+    after: List[Json]
+    problems: List[str]
+
+
+def revert(ctx: Context, change: Mutation, pending: Transit, why: str, *, at_boot: bool = False) -> Reverted:
+    """Back to `pending.origin`, services included, then the proof. Anything but proven ends in quarantine.
+
+    Raises OSError when the links cannot be changed: the transit stays, and the timer tries again.
+    """
+    ctx.channel.event("revert", "started", f"back to {pending.origin}: {why}")
+    ballast.give_up_if_tight(ctx.layout)
+    mark(ctx, transit.REVERTING)
+    detail = {"from": pending.target, "to": pending.origin, "why": why}
+    with change.step("revert", detail):
+        problems = _links_back(ctx, change, pending, at_boot=at_boot)
+        outcome = _proven(ctx, pending, problems, at_boot=at_boot)
+        _settle(ctx, pending, outcome, why)
+    ctx.channel.event("revert", "done" if outcome.verdict == PROVEN else "failed", "; ".join(outcome.problems))
+    return outcome
+
+
+def mark(ctx: Context, phase: str) -> None:
+    """How far the transit is. Under the lease lock: a renewal may be writing the deadline."""
+    with lease.guarded(ctx):
+        pending = transit.read(ctx.layout)
+        if pending is not None and pending.phase != phase:
+            transit.write(ctx.layout, replace(pending, phase=phase))
+
+
+def _links_back(ctx: Context, change: Mutation, pending: Transit, *, at_boot: bool) -> List[str]:
+    problems = []
+    if generations.current_id(ctx.layout) != pending.origin:
+        if not at_boot:
+            problems = _vacated(ctx, pending)
+        with change.step("switch", {"from": pending.target, "to": pending.origin}):
+            generations.switch(ctx.layout, pending.origin)
+    generations.set_previous(ctx.layout, pending.previous)
+    return problems
+
+
+def _vacated(ctx: Context, pending: Transit) -> List[str]:
+    """Whoever stays on the generation we leave is a problem to report, not a reason to stay on it."""
+    try:
+        services.stop(ctx, pending.units)
+        services.require_vacant(ctx, services.places_of(ctx, pending.target))
+    except Failed as error:
+        return [error.text]
+    return []
+
+
+def _proven(ctx: Context, pending: Transit, problems: List[str], *, at_boot: bool) -> Reverted:
+    try:
+        services.start(ctx, pending.units, wait=not at_boot)
+    except Failed as error:
+        return Reverted(FAILED, [], [*problems, error.text])
+    if not at_boot:  # at boot they start behind this very program
+        problems = [*problems, *_live_problems(ctx, pending)]
+    suite = proof.suite_of(ctx, pending.origin, pending.suite)
+    smoked = proof.again(ctx, pending.origin, suite, proof.remembered(ctx, pending.origin), proof.never)
+    if not smoked.is_proven:
+        problems = [*problems, f"the smoke of {pending.origin} does not pass"]
+    return Reverted(UNPROVEN if problems else PROVEN, smoked.cases, problems)
+
+
+def _live_problems(ctx: Context, pending: Transit) -> List[str]:
+    try:
+        health.require(ctx, pending.units, pending.health, proof.never)
+        live.require(ctx, pending.units, pending.origin)
+    except Failed as error:
+        return [error.text]
+    return []
+
+
+def _settle(ctx: Context, pending: Transit, outcome: Reverted, why: str) -> None:
+    """The records first, the transit's end last."""
+    layout = ctx.layout
+    now = ctx.clock.wall()
+    if outcome.verdict == PROVEN:
+        generations.update(layout, pending.origin, proven=now, confirmed=True)
+    else:
+        lease.quarantine(replace(ctx, epoch=None), f"going back to {pending.origin}: {'; '.join(outcome.problems)}")
+    if not generations.load(layout, pending.target)["confirmed"]:
+        generations.update(layout, pending.target, failed=now)
+    layout.failed.mkdir(exist_ok=True)
+    evidence = {"generation": pending.target, "why": why, "time": now, **outcome._asdict()}
+    write_json(layout.failed / f"{pending.target}.json", evidence)
+    adoption.remember_units(layout, pending.units)
+    transit.remove(layout)

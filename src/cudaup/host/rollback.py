@@ -1,0 +1,82 @@
+"""Going back on demand. In transit it is the revert; otherwise it is a transit that reverts from the start."""
+
+from typing import Optional
+
+from cudaup.host import activate, deadman, fence, generations, lease, revert, transit
+from cudaup.host.fence import Mutation
+from cudaup.host.protocol import Context, Failed, Json, Refused
+from cudaup.host.transit import Transit
+
+
+def rollback(ctx: Context) -> Json:
+    """The verb `rollback`. By hand in transit it needs nobody's lease: it does what the timer would."""
+    wanted: Optional[str] = ctx.options.get("to")
+    if ctx.dry_run:
+        return {"would": "roll back", "to": wanted or _default_target(ctx)}
+    own_right = ctx.epoch is None and ctx.layout.transit.exists()
+    with fence.mutation(ctx, "rollback", {"to": wanted}, own_right=own_right) as change:
+        pending = transit.read(ctx.layout)
+        if pending is None:
+            if own_right:
+                raise Refused("busy", "the host left its transit just now", "see `cudaup-host status`")
+            pending = _begin(ctx, change, wanted or _default_target(ctx))
+        elif wanted not in {None, pending.origin}:
+            text = f"in transit from {pending.origin} to {pending.target}: it can only go back to {pending.origin}"
+            raise Refused("in-transit", text, "roll back without --to first")
+        return _go(ctx, change, pending)
+
+
+def _go(ctx: Context, change: Mutation, pending: Transit) -> Json:
+    outcome = revert.revert(ctx, change, pending, "rollback")
+    answer = {"from": pending.target, "to": pending.origin, "after": outcome.after, "problems": outcome.problems}
+    if outcome.verdict == revert.FAILED:
+        raise Failed("services", "; ".join(outcome.problems), {"state": "rollback-failed", **answer})
+    return {"state": f"rolled-back-{outcome.verdict}", **answer}
+
+
+def _begin(ctx: Context, change: Mutation, target: str) -> Transit:
+    """Whatever is cut short from here on is finished, forwards to `target`, by the timer or by recovery."""
+    current = generations.current_id(ctx.layout)
+    if current is None:
+        raise Refused("not-found", "there is no current generation")
+    generations.load(ctx.layout, target)
+    activate.require_verified(ctx, target)
+    now = ctx.clock.monotonic()
+    pending = Transit(
+        origin=target,
+        target=current,
+        previous=current if current != target else generations.previous_id(ctx.layout),
+        epoch=change.epoch,
+        boot_id=ctx.clock.boot_id(),
+        deadline=now,
+        ceiling=now,
+        phase=transit.REVERTING,
+        units=activate.require_vacant_but_for_services(ctx, current),
+        ttl_s=0,
+        suite=ctx.options["suite"],
+        health=ctx.options["health"],
+    )
+    with change.step("arm", transit.as_json(pending)):
+        _start_timer(ctx, change)
+        with lease.guarded(ctx):
+            transit.write(ctx.layout, pending)
+    return pending
+
+
+def _start_timer(ctx: Context, change: Mutation) -> None:
+    """Without one a rollback is still better than none: a crash of it is then settled by `recover`."""
+    try:
+        deadman.start(ctx, change.seq)
+    except Refused as error:
+        ctx.channel.event("arm", "note", f"no timer: {error.text}")
+
+
+def _default_target(ctx: Context) -> str:
+    """The previous generation, if it is the older one: asked twice, a rollback must not go forwards again."""
+    current, previous = generations.current_id(ctx.layout), generations.previous_id(ctx.layout)
+    if current is None or previous is None:
+        raise Refused("not-found", "there is no previous generation", "name one with --to")
+    if generations.load(ctx.layout, previous)["number"] > generations.load(ctx.layout, current)["number"]:
+        text = f"current {current} is older than previous {previous}: already rolled back"
+        raise Refused("not-found", text, f"to go forwards again: --to {previous}")
+    return previous

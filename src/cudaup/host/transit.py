@@ -1,0 +1,74 @@
+"""transit.json: the host is between two generations, with a timer armed. Its deadlines are monotonic seconds."""
+
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import List, Optional, Tuple
+
+from cudaup.host.clock import Clock
+from cudaup.host.files import fsync_dir, write_json
+from cudaup.host.layout import Layout
+from cudaup.host.protocol import Json
+
+ARMED, STOPPED, SWITCHED, AWAITING_CONFIRM = "armed", "stopped", "switched", "awaiting-confirm"
+REVERTING = "reverting"
+
+
+@dataclass(frozen=True)
+class Transit:
+    """`origin` is where a revert goes back to; `suite` and `health` are what proves it there.
+
+    A rollback is a transit too: its origin is the generation to go to, and it is `reverting` from the start.
+    """
+
+    origin: str
+    target: str
+    previous: Optional[str]
+    epoch: int
+    boot_id: str
+    deadline: float
+    ceiling: float
+    phase: str
+    units: Tuple[str, ...]
+    ttl_s: float
+    suite: Json
+    health: Json
+
+    def is_abandoned(self, clock: Clock) -> bool:
+        """Nobody renewed in time, or it took longer than it may whoever renews, or the host was rebooted."""
+        return self.boot_id != clock.boot_id() or clock.monotonic() >= min(self.deadline, self.ceiling)
+
+    def remaining_s(self, clock: Clock) -> float:
+        return max(0.0, min(self.deadline, self.ceiling) - clock.monotonic())
+
+    def renewed(self, clock: Clock, ttl_s: Optional[float]) -> "Transit":
+        """A later deadline. What is abandoned stays abandoned: the timer may be at work already."""
+        if self.is_abandoned(clock):
+            return self
+        ttl = self.ttl_s if ttl_s is None else ttl_s
+        return replace(self, ttl_s=ttl, deadline=min(clock.monotonic() + ttl, self.ceiling))
+
+
+def read(layout: Layout) -> Optional[Transit]:
+    try:
+        found = json.loads(layout.transit.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    units: List[str] = found.pop("units")
+    return Transit(origin=found.pop("from"), target=found.pop("to"), units=tuple(units), **found)
+
+
+def as_json(transit: Transit) -> Json:
+    fields = asdict(transit)
+    return {"from": fields.pop("origin"), "to": fields.pop("target"), **fields, "units": list(transit.units)}
+
+
+def write(layout: Layout, transit: Transit) -> None:
+    """Only under the lease lock: renewals and the activate both write it."""
+    write_json(layout.transit, as_json(transit))
+
+
+def remove(layout: Layout) -> None:
+    """Needs no free space: this is how a transit ends."""
+    if layout.transit.exists():
+        layout.transit.unlink()
+        fsync_dir(layout.root)

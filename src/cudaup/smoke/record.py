@@ -1,0 +1,89 @@
+"""Whether every file of every package is what its package recorded. Reads all of them."""
+
+import base64
+import csv
+import hashlib
+import os
+import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Dict, Iterator, List, NamedTuple, Set, Tuple
+
+from cudaup.smoke.verdict import FAIL, PASS, Json, Verdict, answer, context
+
+# Two packages of the CUDA 13 closure each install their own file of this name; whichever came last is there.
+_KNOWN_SHARED = frozenset({"build_backend.py"})
+_CHUNK = 1 << 20
+_NAMED = 10
+
+
+class Claim(NamedTuple):
+    """What one package says of one file; `digest` is empty where it does not say."""
+
+    owner: str
+    path: str
+    digest: str
+
+
+def judge(site_packages: List[Path]) -> Verdict:
+    claims: Dict[str, List[Claim]] = {}
+    for claim in _claims(site_packages):
+        claims.setdefault(claim.path, []).append(claim)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # hashing runs outside the interpreter's lock
+        checked = list(pool.map(_check, claims.values()))
+    wrong = sorted(problem for problem, _size in checked if problem)
+    evidence: Json = {
+        "files": len(claims),
+        "bytes": sum(size for _problem, size in checked),
+        "packages": len({claim.owner for owned in claims.values() for claim in owned}),
+    }
+    if not claims:
+        return Verdict(FAIL, "no package has a RECORD", evidence)
+    if wrong:
+        more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
+        return Verdict(FAIL, "; ".join(wrong[:_NAMED]) + more, {**evidence, "wrong": wrong[:100]})
+    return Verdict(PASS, f"{len(claims)} files as recorded", evidence)
+
+
+def _claims(site_packages: List[Path]) -> Iterator[Claim]:
+    for site in site_packages:
+        for record in sorted(site.glob("*.dist-info/RECORD")):
+            owner = re.sub(r"\.dist-info$", "", record.parent.name)
+            with record.open(newline="", encoding="utf-8") as stream:
+                for row in csv.reader(stream):
+                    if row and not row[0].endswith(".pyc"):
+                        yield Claim(owner, os.path.normpath(str(site / row[0])), row[1] if len(row) > 1 else "")
+
+
+def _check(claims: List[Claim]) -> Tuple[str, int]:
+    """What is wrong with one file, and how much was read."""
+    path = Path(claims[0].path)
+    owners = " and ".join(claim.owner for claim in claims)
+    wanted = {claim.digest for claim in claims if claim.digest}
+    if len(wanted) > 1 and path.name not in _KNOWN_SHARED:
+        return f"{path}: {owners} each bring their own", 0
+    try:
+        size = path.stat().st_size
+        found = _digests(path, {digest.partition("=")[0] for digest in wanted})
+    except OSError as error:
+        return f"{path}: {error.strerror} ({owners})", 0
+    return ("" if not wanted or found & wanted else f"{path}: changed ({owners})"), size
+
+
+def _digests(path: Path, algorithms: Set[str]) -> Set[str]:
+    hashers = {name: hashlib.new(name) for name in algorithms}
+    with path.open("rb") as stream:
+        for chunk in iter(lambda: stream.read(_CHUNK), b""):
+            for hasher in hashers.values():
+                hasher.update(chunk)
+    return {
+        f"{name}={base64.urlsafe_b64encode(hasher.digest()).decode().rstrip('=')}" for name, hasher in hashers.items()
+    }
+
+
+def main() -> None:
+    answer(judge(sorted(Path(context()["venv"]).glob("lib/python3*/site-packages"))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""Puts real adapters behind the ports. The only module that knows all layers."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import gmtime, strftime
+
+from cudaup.adapters.clock import SystemClock
+from cudaup.adapters.connections import Connections
+from cudaup.adapters.inventory import AnsibleInventories
+from cudaup.adapters.journal_store import FileJournal, RunStore, state_directory
+from cudaup.adapters.runner import AnsiblePlays
+from cudaup.adapters.stack_file import load_stack
+from cudaup.adapters.wheels import PipWheelStore, cache_directory
+from cudaup.app.apply import apply_plan
+from cudaup.app.collect import Observed, collect
+from cudaup.app.rollback import roll_back
+from cudaup.app.run import Run
+from cudaup.domain.errors import UsageError
+from cudaup.domain.events import Event
+from cudaup.domain.inventory import Host
+from cudaup.domain.plan import FleetPlan, Plan, RollbackPlan
+from cudaup.domain.plan_file import AnyPlan, dump_plan, load_plan
+from cudaup.domain.planner import build_plan
+from cudaup.domain.report import Report, report_of
+from cudaup.domain.rollback import inverse_plan
+from cudaup.domain.stack import Stack
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fleet:
+    """The hosts of one command and the connections to them."""
+
+    sources: tuple[str, ...]
+    limit: str | None
+    hosts: tuple[Host, ...]
+    connections: Connections
+
+    @property
+    def by_name(self) -> dict[str, Host]:
+        return {host.name: host for host in self.hosts}
+
+
+@contextmanager
+def fleet(sources: Sequence[str], limit: str | None) -> Iterator[Fleet]:
+    """Raise UsageError for an inventory that Ansible cannot read or that names no host."""
+    absolute = tuple(str(Path(source).resolve()) if Path(source).exists() else source for source in sources)
+    hosts = AnsibleInventories().read(absolute, limit)
+    connections = Connections()
+    try:
+        yield Fleet(sources=absolute, limit=limit, hosts=hosts, connections=connections)
+    finally:
+        connections.close()
+
+
+def stack(path: Path) -> Stack:
+    return load_stack(path)
+
+
+def observe(on: Fleet, env_path: str | None = None) -> Observed:
+    return collect(on.connections, on.hosts, env_path)
+
+
+def make_plan(on: Fleet, wanted: Stack) -> Plan:
+    observed = observe(on, wanted.environment.path if wanted.environment else None)
+    return build_plan(
+        wanted, observed, now=SystemClock().now(), plan_id=new_id("p"), sources=on.sources, limit=on.limit
+    )
+
+
+def make_rollback_plan(on: Fleet, to: str | None) -> RollbackPlan:
+    return inverse_plan(
+        observe(on), to, now=SystemClock().now(), plan_id=new_id("p"), sources=on.sources, limit=on.limit
+    )
+
+
+def read_plan(path: Path) -> Plan:
+    """Raise UsageError when the file is not an upgrade plan that can be applied as it was reviewed."""
+    try:
+        plan: AnyPlan = load_plan(path.read_text(), where=str(path))
+    except OSError as error:
+        raise UsageError("the plan cannot be read", where=str(path), found=error.strerror or str(error)) from error
+    if not isinstance(plan, Plan):
+        raise UsageError("this is a rollback's plan", where=str(path), fix="use `cudaup rollback -i INVENTORY`")
+    return plan
+
+
+def execute(plan: FleetPlan, on: Fleet, emit: Callable[[Event], None], stopping: threading.Event) -> Report:
+    """Run a plan to its end and fold its journal into the report. Raise UsageError when a planned host is gone."""
+    missing = [host.host for host in plan.hosts if host.host not in on.by_name]
+    if missing:
+        raise UsageError(
+            f"the inventory no longer has {', '.join(missing)}",
+            where=", ".join(on.sources),
+            fix="make a new plan with `cudaup plan`",
+        )
+    run_id = new_id("r")
+    journal = RunStore(state_directory(os.environ)).create(run_id, dump_plan_of(plan))
+    run = _run(run_id, on, journal, emit, stopping)
+    if isinstance(plan, Plan):
+        apply_plan(run, plan, on.by_name)
+    elif isinstance(plan, RollbackPlan):
+        roll_back(run, plan, on.by_name)
+    return report_of(journal.read())
+
+
+def _run(run_id: str, on: Fleet, journal: FileJournal, emit: Callable[[Event], None], stopping: threading.Event) -> Run:
+    return Run(
+        id=run_id,
+        holder=f"{getpass.getuser()}@{socket.gethostname()}",
+        links=on.connections,
+        plays=AnsiblePlays(on.connections),
+        wheels=PipWheelStore(cache_directory(os.environ)),
+        journal=journal,
+        clock=SystemClock(),
+        emit=emit,
+        is_stopping=stopping.is_set,
+    )
+
+
+def dump_plan_of(plan: FleetPlan) -> str:
+    if isinstance(plan, Plan | RollbackPlan):
+        return dump_plan(plan)
+    raise TypeError(type(plan).__name__)
+
+
+def new_id(kind: str) -> str:
+    """Sortable by time, unique without asking anybody."""
+    return f"{kind}-{strftime('%Y%m%d-%H%M%S', gmtime())}-{secrets.token_hex(2)}"

@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+from tests.unit.app.fake_fleet import NEW, STACK, FakeFleet, FakeHost, as_hosts, fleet_of, lost, run_on
+from tests.unit.domain.builders import NOW, OLD, make_facts
+
+from cudaup.app.apply import apply_plan
+from cudaup.domain.errors import AuthenticationFailed
+from cudaup.domain.facts import Unreachable
+from cudaup.domain.outcome import Outcome
+from cudaup.domain.plan import Plan
+from cudaup.domain.planner import build_plan
+from cudaup.domain.report import Report, report_of
+
+
+def plan_of(fleet: FakeFleet) -> Plan:
+    observed = {name: host.facts for name, host in fleet.hosts.items()}
+    return build_plan(STACK, observed, now=NOW, plan_id="p-1", sources=("hosts.yml",))
+
+
+def applied(fleet: FakeFleet) -> Report:
+    apply_plan(run_on(fleet), plan_of(fleet), as_hosts(fleet))
+    return report_of(fleet.journal)
+
+
+def outcomes(report: Report) -> dict[str, Outcome]:
+    return {host.host: host.outcome for host in report.hosts}
+
+
+def test_every_host_is_prepared_switched_confirmed_over_a_new_connection_and_released() -> None:
+    fleet = fleet_of(FakeHost("a"), FakeHost("b"), FakeHost("c"))
+    report = applied(fleet)
+    assert outcomes(report) == dict.fromkeys("abc", Outcome.APPLIED)
+    assert (report.exit_code, fleet.fetched) == (0, 1)
+    for host in fleet.hosts.values():
+        order = [call for call in host.calls if call not in {"lease-renew", "facts"}]
+        puts = len(STACK.wheels) + 1
+        relayed = ["lease-take", "blob-missing", *["blob-put"] * puts]
+        assert order == [*relayed, "verify", "verify", "activate", "confirm", "lease-release"]
+        assert host.connections == 2
+        assert host.state["lease"] == {"state": "free", "epoch": 4}
+    assert report.hosts[0].smoke[0].verdict == "pass"
+
+
+def test_one_bad_smoke_is_put_back_and_does_not_keep_the_stack_from_the_others() -> None:
+    fleet = fleet_of(FakeHost("a"), FakeHost("b", smoke_passes=False), FakeHost("c"))
+    report = applied(fleet)
+    assert outcomes(report) == {"a": Outcome.APPLIED, "b": Outcome.ROLLED_BACK, "c": Outcome.APPLIED}
+    assert report.exit_code == 4
+    assert report.hosts[1].smoke[0].reason == "cc1plus died"
+    assert fleet.hosts["b"].state["lease"]["state"] == "free"
+
+
+def test_a_way_back_without_proof_is_said_to_be_unproven_and_stays_quarantined() -> None:
+    fleet = fleet_of(FakeHost("a", smoke_passes=False, revert_proves=False))
+    report = applied(fleet)
+    assert outcomes(report) == {"a": Outcome.ROLLBACK_UNPROVEN}
+    assert report.exit_code == 5
+    assert fleet.hosts["a"].state["lease"]["state"] == "quarantined"
+
+
+def test_the_budget_of_the_fleet_stops_a_bad_stack_before_its_last_wave() -> None:
+    fleet = fleet_of(*(FakeHost(name, smoke_passes=False) for name in "abcdef"))
+    report = applied(fleet)
+    assert list(outcomes(report).values()) == [Outcome.ROLLED_BACK] * 3 + [Outcome.REFUSED] * 3
+    why = "3 of 1 allowed failures used by a (rolled-back), b (rolled-back), c (rolled-back)"
+    assert report.hosts[5].reason == f"not begun: {why}"
+    assert "activate" not in fleet.hosts["f"].calls
+
+
+def test_a_host_that_moved_since_the_plan_is_refused_and_told_what() -> None:
+    fleet = fleet_of(FakeHost("a"), FakeHost("b"))
+    plan = plan_of(fleet)
+    fleet.hosts["b"].facts = make_facts(host={"boot_id": "99999999-2222-3333-4444-555555555555"})
+    apply_plan(run_on(fleet), plan, as_hosts(fleet))
+    report = report_of(fleet.journal)
+    assert outcomes(report) == {"a": Outcome.APPLIED, "b": Outcome.REFUSED}
+    assert "boot id: planned for 11111111" in report.hosts[1].reason
+    assert fleet.hosts["b"].calls == ["facts"]
+
+
+def test_a_connection_lost_in_the_switch_is_no_verdict_the_host_is_asked() -> None:
+    fleet = fleet_of(FakeHost("a", breaks={"activate": lost()}))
+    assert outcomes(applied(fleet)) == {"a": Outcome.APPLIED}
+    assert fleet.hosts["a"].calls.count("activate") == 1
+
+
+def test_a_host_that_put_itself_back_while_we_were_away_is_rolled_back() -> None:
+    fleet = fleet_of(FakeHost("a", breaks={"activate": lost()}, timer_fires_after="activate"))
+    report = applied(fleet)
+    assert outcomes(report) == {"a": Outcome.ROLLED_BACK}
+    assert report.hosts[0].reason == "the connection broke; the host put itself back"
+
+
+def test_a_switch_that_never_began_is_not_called_a_rollback() -> None:
+    fleet = fleet_of(FakeHost("a", breaks={"activate": lost()}, breaks_before_effect=True))
+    assert outcomes(applied(fleet)) == {"a": Outcome.UNREACHABLE}
+    assert fleet.hosts["a"].state["lease"]["state"] == "free"
+
+
+def test_a_confirmation_whose_answer_was_lost_is_said_again() -> None:
+    fleet = fleet_of(FakeHost("a", breaks={"confirm": lost()}))
+    assert outcomes(applied(fleet)) == {"a": Outcome.APPLIED}
+    assert fleet.hosts["a"].calls.count("confirm") == 2
+    assert fleet.hosts["a"].state["current"]["id"] == NEW["id"]
+
+
+def test_a_confirmation_that_comes_too_late_ends_with_the_old_stack() -> None:
+    fleet = fleet_of(FakeHost("a", timer_fires_after="activate"))
+    report = applied(fleet)
+    assert outcomes(report) == {"a": Outcome.ROLLED_BACK}
+    assert fleet.hosts["a"].state["current"]["id"] == OLD["id"]
+
+
+def test_a_failed_play_refuses_its_host_only_and_gives_the_lease_back() -> None:
+    fleet = fleet_of(FakeHost("a"), FakeHost("b"), play_fails_on="b")
+    report = applied(fleet)
+    assert outcomes(report) == {"a": Outcome.APPLIED, "b": Outcome.REFUSED}
+    assert "no space" in report.hosts[1].reason
+    assert fleet.hosts["b"].state["lease"]["state"] == "free"
+
+
+def test_a_lease_that_another_holds_refuses_the_host_by_name() -> None:
+    host = FakeHost("a")
+    host.state["lease"] = {"state": "held", "epoch": 9, "holder": "bob@desk"}
+    report = applied(fleet_of(host))
+    assert outcomes(report) == {"a": Outcome.REFUSED}
+    assert "bob@desk" in report.hosts[0].reason
+
+
+def test_after_ctrl_c_nothing_new_is_begun_and_leases_are_given_back() -> None:
+    fleet = fleet_of(FakeHost("a"), FakeHost("b"), is_stopping=True)
+    report = applied(fleet)
+    assert outcomes(report) == dict.fromkeys("ab", Outcome.REFUSED)
+    assert (report.exit_code, report.is_interrupted) == (130, True)
+    assert fleet.hosts["a"].state["lease"]["state"] == "free"
+    assert "activate" not in fleet.hosts["a"].calls
+
+
+def test_a_host_lost_before_the_switch_is_unreachable_and_the_others_go_on() -> None:
+    fleet = fleet_of(FakeHost("a"), FakeHost("b", breaks={"lease-take": AuthenticationFailed("no")}))
+    assert outcomes(applied(fleet)) == {"a": Outcome.APPLIED, "b": Outcome.UNREACHABLE}
+
+
+def test_a_host_unreachable_at_planning_keeps_its_reason_in_the_report() -> None:
+    fleet = fleet_of(FakeHost("a"))
+    plan = build_plan(STACK, {"a": Unreachable(reason="no route")}, now=NOW, plan_id="p", sources=("h",))
+    apply_plan(run_on(fleet), plan, as_hosts(fleet))
+    report = report_of(fleet.journal)
+    assert (report.hosts[0].outcome, report.hosts[0].reason, report.exit_code) == (Outcome.UNREACHABLE, "no route", 5)
+    assert fleet.hosts["a"].calls == []
+
+
+def test_the_intent_to_switch_is_in_the_journal_before_the_host_hears_of_it() -> None:
+    fleet = fleet_of(FakeHost("a"))
+    seen: list[tuple[str, str]] = []
+    host = fleet.hosts["a"]
+    original = host.do_activate
+
+    def watched(argv: object, data: bytes) -> object:
+        last = fleet.journal[-1]
+        seen.append((last["action"], last["phase"]))
+        return original(argv, data)  # type: ignore[arg-type]  # passed on as it came
+
+    host.do_activate = watched  # type: ignore[method-assign, assignment]  # looks over the host's shoulder
+    applied(fleet)
+    assert seen == [("activate", "intent")]

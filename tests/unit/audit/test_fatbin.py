@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from cudaup.audit.fatbin import FatbinError, Image, cubin_arch, parse_fatbin
+
+CASES = Path(__file__).parents[2] / "cases" / "fatbin"
+EMPTY_CONTAINER = struct.pack("<IHHQ", 0xBA55ED50, 1, 16, 0)
+
+
+def recorded(name: str) -> bytes:
+    return (CASES / name).read_bytes()
+
+
+@pytest.mark.parametrize("arch", ["75", "120", "120a", "120f"])
+def test_sass_has_its_arch_and_suffix(arch: str) -> None:
+    images = parse_fatbin(recorded(f"sm_{arch}.fatbin"))
+    assert [(image.kind, image.arch, image.version) for image in images] == [("sass", arch, "1.8")]
+
+
+def test_every_image_of_a_mixed_fatbin_is_told_apart() -> None:
+    assert parse_fatbin(recorded("mixed.fatbin")) == (
+        Image("sass", "120f", "1.8", 5400, 5400, "none"),
+        Image("ptx", "120f", "9.0", 272, 438, "zstd"),
+        Image("sass", "90a", "1.8", 3696, 3696, "none"),
+    )
+
+
+def test_lz4_is_told_from_zstd() -> None:
+    assert parse_fatbin(recorded("lz4.fatbin"))[1] == Image("ptx", "80", "9.0", 328, 424, "lz4")
+
+
+def test_containers_follow_each_other_with_padding_and_may_be_empty() -> None:
+    section = recorded("sm_75.fatbin") + b"\0" * 8 + EMPTY_CONTAINER + recorded("sm_120a.fatbin") + b"\0" * 16
+    assert [image.arch for image in parse_fatbin(section)] == ["75", "120a"]
+
+
+def test_a_fatbin_cut_anywhere_is_refused() -> None:
+    whole = recorded("sm_120.fatbin")
+    for length in range(0, len(whole), 97):
+        with pytest.raises(FatbinError):
+            parse_fatbin(whole[:length])
+
+
+@pytest.mark.parametrize(
+    ("offset", "value", "text"),
+    [
+        (0, b"\x7fELF", "neither"),
+        (4, b"\x02", "container version 2"),
+        (18, b"\x02\x02", "not an entry header"),
+        (20, b"\x10", "not an entry header"),  # an entry header shorter than it can be
+        (8, b"\xff\xff\xff\x7f", "container ends at"),
+    ],
+)
+def test_damage_is_named_with_its_place(offset: int, value: bytes, text: str) -> None:
+    damaged = bytearray(recorded("sm_120.fatbin"))
+    damaged[offset : offset + len(value)] = value
+    with pytest.raises(FatbinError, match=rf"byte \d+: .*{text}|byte \d+: {text}"):
+        parse_fatbin(bytes(damaged))
+
+
+def test_other_bytes_after_a_container_are_not_passed_over() -> None:
+    with pytest.raises(FatbinError, match="neither"):
+        parse_fatbin(recorded("sm_120.fatbin") + b"text")
+
+
+# A family suffix is not recorded in a stand-alone cubin.
+@pytest.mark.parametrize(("name", "arch"), [("90a", "90a"), ("120", "120"), ("120a", "120a"), ("120f", "120")])
+def test_a_cubin_names_its_arch(name: str, arch: str) -> None:
+    assert cubin_arch(recorded(f"sm_{name}.cubin")) == arch
+
+
+@pytest.mark.parametrize(("flags", "arch"), [(90 | 0x800, "90a"), (89, "89")])
+def test_a_cubin_of_cuda_12_keeps_its_arch_elsewhere(flags: int, arch: str) -> None:
+    old = bytearray(recorded("sm_120.cubin"))
+    old[7] = 0x33
+    struct.pack_into("<I", old, 0x30, flags)
+    assert cubin_arch(bytes(old)) == arch
+
+
+def test_a_program_is_no_cubin() -> None:
+    with pytest.raises(FatbinError, match="not a cubin"):
+        cubin_arch(Path("/bin/sh").read_bytes()[:4096])
+
+
+def test_a_cubin_with_a_damaged_section_table_is_refused() -> None:
+    damaged = bytearray(recorded("sm_120.cubin"))
+    struct.pack_into("<Q", damaged, 0x28, 1 << 40)
+    with pytest.raises(FatbinError, match="section table"):
+        cubin_arch(bytes(damaged))

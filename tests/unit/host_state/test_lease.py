@@ -1,0 +1,132 @@
+import pytest
+
+from cudaup.host import fence, lease, transit
+from cudaup.host.lease import Claim, Lease
+from cudaup.host.protocol import Refused
+from tests.unit.host_state.machine import HandClock, Machine
+
+NOW = 1000.0
+ALIVE = Lease("held", 4, "ann", "r-1", "upgrade", 1.0, ttl_s=60, boot_id="boot-1", renewed=NOW - 59)
+EXPIRED = Lease("held", 4, "ann", "r-1", "upgrade", 1.0, ttl_s=60, boot_id="boot-1", renewed=NOW - 60)
+QUARANTINED = Lease("quarantined", 4, "ann", "r-1", "no way back", 1.0, ttl_s=60, boot_id="boot-1", renewed=0)
+SAME, OTHER = Claim("ann", "r-1", "", 60), Claim("bob", "r-2", "", 60)
+FORCED = Claim("bob", "r-2", "", 60, take_over=True)
+CLEARING = Claim("bob", "r-2", "", 60, clear_quarantine=True)
+
+
+@pytest.mark.parametrize(
+    ("now", "claim", "in_transit", "wanted"),
+    [
+        (Lease(), OTHER, False, 1),
+        (Lease("free", 4), OTHER, False, 5),
+        (ALIVE, SAME, False, 4),
+        (EXPIRED, SAME, True, 4),
+        (ALIVE, OTHER, False, "lease-held"),
+        (ALIVE, FORCED, False, "lease-held"),
+        (EXPIRED, OTHER, False, 5),
+        (EXPIRED, OTHER, True, "lease-held"),
+        (EXPIRED, FORCED, True, 5),
+        (QUARANTINED, SAME, False, "quarantined"),
+        (QUARANTINED, FORCED, False, "quarantined"),
+        (QUARANTINED, CLEARING, False, 5),
+        (ALIVE, CLEARING, False, "lease-held"),
+    ],
+)
+def test_who_gets_the_lease(now: Lease, claim: Claim, in_transit: bool, wanted: int | str) -> None:  # noqa: FBT001 - a table
+    try:
+        after: int | str = lease.granted(now, claim, HandClock(now=NOW), in_transit=in_transit).epoch
+    except Refused as refusal:
+        after = refusal.code
+    assert after == wanted
+
+
+def test_a_refusal_names_holder_reason_and_age() -> None:
+    with pytest.raises(Refused, match=r"epoch 4, ann \(run r-1\) for \d+ s: upgrade"):
+        lease.granted(ALIVE, OTHER, HandClock(now=NOW), in_transit=False)
+
+
+def test_after_a_reboot_the_time_to_live_counts_from_the_boot() -> None:
+    held = Lease("held", 4, "ann", "r-1", "", 1.0, ttl_s=60, boot_id="boot-1", renewed=5000.0)
+    after_boot = HandClock(now=59.0, boot="boot-2", began=0.0)
+    assert (held.remaining_s(after_boot), held.is_expired(after_boot)) == (1.0, False)
+    assert held.is_expired(HandClock(now=160.0, boot="boot-2", began=100.0))
+
+
+def test_renewing_keeps_it_alive_and_releasing_twice_is_fine(machine: Machine) -> None:
+    epoch = machine.take_lease(ttl_s=60)
+    machine.clock.now += 50
+    lease.renew(machine.call(epoch), None)
+    machine.clock.now += 50
+    assert lease.read(machine.ctx.layout).as_json(machine.clock)["remaining_s"] == 10
+
+    assert lease.release(machine.call(epoch))["lease"]["state"] == "free"
+    assert lease.release(machine.call(epoch))["lease"]["state"] == "free"
+
+
+@pytest.mark.parametrize("verb", ["renew", "release", "quarantine", "change"])
+def test_an_old_epoch_is_fenced_and_told_who_holds_now(machine: Machine, verb: str) -> None:
+    old = machine.take_lease("r-1", ttl_s=10)
+    machine.clock.now += 11
+    new = machine.take_lease("r-2", ttl_s=60)
+    before = machine.ctx.layout.lease.read_bytes()
+    calls = {
+        "renew": lambda: lease.renew(machine.call(old), 60),
+        "release": lambda: lease.release(machine.call(old)),
+        "quarantine": lambda: lease.quarantine(machine.call(old), "gone mad"),
+        "change": lambda: fence.mutation(machine.call(old), "stage", {}).__enter__(),
+    }
+    with pytest.raises(Refused, match="r-2") as refusal:
+        calls[verb]()
+    assert (old, new, refusal.value.code) == (1, 2, "stale-epoch")
+    assert machine.ctx.layout.lease.read_bytes() == before
+
+
+def test_by_hand_takes_the_lease_for_the_time_and_gives_it_back(machine: Machine) -> None:
+    with fence.mutation(machine.ctx, "gc", {}) as change:
+        assert lease.read(machine.ctx.layout).run == "by-hand"
+    after = lease.read(machine.ctx.layout)
+    assert (after.state, after.epoch) == ("free", change.epoch)
+
+
+def test_by_hand_is_refused_while_somebody_holds_the_lease(machine: Machine) -> None:
+    machine.take_lease()
+    with pytest.raises(Refused, match="ann@laptop") as refusal, fence.mutation(machine.ctx, "gc", {}):
+        pass
+    assert refusal.value.code == "lease-held"
+
+
+def test_the_lease_of_a_dead_process_by_hand_is_void(machine: Machine) -> None:
+    with lease.guarded(machine.ctx) as now:
+        claim = Claim("uid 0, pid 1", lease.BY_HAND_RUN, "", 9999)
+        lease.store(machine.ctx, "lease-take", lease.granted(now, claim, machine.clock, in_transit=False))
+    assert machine.take_lease() == 2
+
+
+def test_a_second_change_is_busy_and_told_by_whom(machine: Machine) -> None:
+    epoch = machine.take_lease()
+    first = fence.mutation(machine.call(epoch), "stage", {})
+    with first, pytest.raises(Refused, match="doing `stage`") as refusal, fence.mutation(machine.call(epoch), "gc", {}):
+        pass
+    assert refusal.value.code == "busy"
+    lease.renew(machine.call(epoch), None)  # never waits for it
+
+
+def test_a_change_that_raises_is_journalled_as_failed(machine: Machine) -> None:
+    with pytest.raises(ValueError, match="boom"), fence.mutation(machine.ctx, "stage", {"a": 1}) as change:
+        raise ValueError("boom")
+    outcome = [entry for entry in change.journal.entries() if entry["op"] == "stage"]
+    assert [entry["phase"] for entry in outcome] == ["intent", "failed"]
+    assert outcome[1]["detail"] == {"error": "ValueError: boom"}
+
+
+def test_a_deadline_that_has_passed_is_not_renewed() -> None:
+    clock = HandClock(now=100.0)
+    pending = transit.Transit("0001-a", "0002-b", None, 1, "boot-1", 110.0, 200.0, "armed", (), 10.0, {}, {})
+    assert pending.renewed(clock, None).deadline == 110.0
+    clock.now = 109.0
+    assert pending.renewed(clock, 500.0).deadline == 200.0  # never past the ceiling
+    clock.now = 110.0
+    assert pending.renewed(clock, None) == pending
+    assert pending.is_abandoned(clock)
+    clock.now, clock.boot = 50.0, "boot-2"
+    assert pending.is_abandoned(clock)

@@ -1,0 +1,301 @@
+"""activate, confirm, the timer, rollback and recover, with a service that really runs."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from cudaup.host import activate, confirm, deadman, generations, lease, recover, rollback, status, transit
+from cudaup.host.protocol import Context, Failed, Json, Refused
+from tests.unit.host_state.machine import TIMES, Machine, states
+
+NEW = "0002-abcdef"
+
+
+def order(machine: Machine, epoch: int | None, **changes: object) -> Context:
+    return machine.call(epoch, **{"generation": NEW, **TIMES, **changes})
+
+
+def activated(machine: Machine) -> int:
+    """The new generation runs and waits for its confirmation; returns the epoch."""
+    machine.stage(NEW)
+    epoch = machine.take_lease()
+    activate.activate(order(machine, epoch))
+    return epoch
+
+
+def failure(machine: Machine, epoch: int | None, **changes: object) -> Failed:
+    with pytest.raises(Failed) as raised:
+        activate.activate(order(machine, epoch, **changes))
+    return raised.value
+
+
+def assert_old_stack(machine: Machine, adopted: str, *, state: str = "held") -> None:
+    """P1: everything is as before the activate."""
+    layout = machine.ctx.layout
+    assert (generations.current_id(layout), generations.previous_id(layout)) == (adopted, None)
+    assert machine.served_from() == f".ml-env.{adopted}"
+    assert not layout.transit.exists()
+    assert lease.read(layout).state == state
+
+
+def test_the_new_stack_runs_and_stays_once_confirmed(machine: Machine, adopted: str) -> None:
+    machine.stage(NEW)
+    epoch = machine.take_lease()
+    answer = activate.activate(order(machine, epoch))
+
+    assert states(answer) == ("awaiting-confirm", adopted, NEW)
+    assert [case["verdict"] for case in answer["baseline"] + answer["smoke"]] == ["pass", "pass"]
+    assert [proof["unit"] for proof in answer["live"]] == ["ml.service"]
+    assert machine.served_from() == NEW
+    environ = machine.systemd.show("ml.service").pid
+    assert f"CUDA_HOME={machine.ctx.layout.generation(NEW)}/cuda" in open(f"/proc/{environ}/environ").read()  # noqa: PTH123, SIM115 - proc
+
+    assert confirm.confirm(machine.call(epoch)) == {"state": "confirmed", "generation": NEW}
+    seen = status.of(machine.ctx)
+    assert (seen["transit"], seen["current"]["confirmed"], seen["previous"]["id"]) == (None, True, adopted)
+    assert seen["services"][0]["active"] == "active"
+    assert confirm.confirm(machine.call(epoch)) == {"state": "confirmed", "generation": NEW}  # its answer got lost
+
+
+def test_activating_what_runs_already_changes_nothing(machine: Machine, adopted: str) -> None:
+    answer = activate.activate(order(machine, None, generation=adopted))
+    assert answer == {"state": "unchanged", "generation": adopted}
+    assert machine.systemd.timers == []
+
+
+def test_a_failed_smoke_never_reaches_the_service(machine: Machine, adopted: str) -> None:
+    machine.stage(NEW, breaks=True)
+    epoch = machine.take_lease()
+    failed = failure(machine, epoch)
+
+    assert (failed.code, failed.data["state"], failed.data["failed_step"]) == ("smoke", "reverted-proven", "smoke")
+    assert [case["verdict"] for case in failed.data["smoke"] + failed.data["after"]] == ["fail", "pass"]
+    assert_old_stack(machine, adopted)
+    journal = [entry["detail"].get("error", "") for entry in status.of(machine.ctx)["last_events"]]
+    assert "the smoke of 0002-abcdef does not pass" in journal[-1]
+    evidence = json.loads((machine.ctx.layout.failed / f"{NEW}.json").read_text())
+    assert (evidence["verdict"], "record is fail" in evidence["why"]) == ("proven", True)
+
+
+def test_a_service_that_does_not_start_is_put_back(machine: Machine, adopted: str) -> None:
+    machine.stage(NEW)
+    machine.systemd.broken_on = NEW
+    failed = failure(machine, machine.take_lease())
+    assert (failed.data["failed_step"], failed.data["state"]) == ("start", "reverted-proven")
+    assert_old_stack(machine, adopted)
+
+
+def test_bad_health_is_put_back(machine: Machine, adopted: str) -> None:
+    machine.stage(NEW)
+    check = f"import os, sys; sys.exit(os.readlink({str(machine.ctx.layout.current)!r}).endswith({NEW!r}))"
+    health = {"command": ["python3", "-c", check], "timeout_s": 0.5}
+    failed = failure(machine, machine.take_lease(), health=health)
+    assert (failed.code, failed.data["failed_step"], failed.data["state"]) == ("health", "health", "reverted-proven")
+    assert_old_stack(machine, adopted)
+
+
+def test_a_service_that_still_runs_the_old_stack_is_found_out(machine: Machine, adopted: str) -> None:
+    machine.stage(NEW)
+    old = machine.folder / f".ml-env.{adopted}"
+    machine.systemd.commands["ml.service"] = [str(old / "bin" / "python"), str(old / "serve.py")]
+    failed = failure(machine, machine.take_lease())
+    assert (failed.code, failed.data["failed_step"], failed.data["state"]) == ("live-proof", "live-proof", "reverted-proven")
+    assert f"still uses argument {old}" in failed.text
+    assert_old_stack(machine, adopted)
+
+
+def test_when_the_way_back_is_broken_too_the_host_is_quarantined(machine: Machine, adopted: str) -> None:
+    machine.stage(NEW)
+    machine.systemd.broken_on = "-" + adopted.split("-")[1]
+    machine.clock.now += 5
+    failed = failure(machine, machine.take_lease(), health={"command": ["false"], "timeout_s": 0.1})
+    assert failed.data["state"] == "revert-failed"
+    held = lease.read(machine.ctx.layout)
+    assert (held.state, "broken here" in held.reason) == ("quarantined", True)
+    assert generations.current_id(machine.ctx.layout) == adopted
+    with pytest.raises(Refused) as refusal:
+        rollback.rollback(machine.call(to=NEW, suite={}, health={}))
+    assert refusal.value.code == "quarantined"
+
+
+def test_nobody_renews_so_the_activate_reverts_by_itself(machine: Machine, adopted: str) -> None:
+    machine.stage(NEW)
+    failed = failure(machine, machine.take_lease(), ttl=0.5)  # less than it takes for the service to prove itself
+    assert (failed.code, failed.data["state"]) == ("abandoned", "reverted-proven")
+    assert_old_stack(machine, adopted)
+
+
+def test_another_holder_ends_an_activate_under_way(machine: Machine, adopted: str) -> None:
+    machine.stage(NEW)
+    epoch = machine.take_lease(ttl_s=0)
+    seize = "import json, sys; p = sys.argv[1]; d = json.load(open(p)); d['epoch'] += 1; json.dump(d, open(p, 'w')); sys.exit(1)"
+    health = {"command": ["python3", "-c", seize, str(machine.ctx.layout.lease)], "timeout_s": 1}
+    failed = failure(machine, epoch, health=health)
+    assert (failed.code, failed.data["failed_step"], generations.current_id(machine.ctx.layout)) == ("abandoned", "health", adopted)
+
+
+@pytest.mark.parametrize("breakage", ["current", "target", "foreign"])
+def test_nothing_is_disturbed_before_the_way_back_is_verified(machine: Machine, adopted: str, breakage: str) -> None:
+    machine.stage(NEW)
+    pid = machine.systemd.show("ml.service").pid
+    if breakage == "foreign":
+        machine.systemd.commands["other"] = machine.systemd.commands["ml.service"]
+        machine.systemd.start("other")
+        machine.systemd.running["ssh.service"] = machine.systemd.running.pop("other")  # a login shell's, say
+    else:
+        edited = adopted if breakage == "current" else NEW
+        (generations.tree(machine.ctx.layout, edited) / "pyvenv.cfg").write_text("home = /edited\n")
+    with pytest.raises(Refused) as refusal:
+        activate.activate(order(machine, machine.take_lease()))
+    assert refusal.value.code == ("busy" if breakage == "foreign" else "not-verified")
+    assert (machine.systemd.show("ml.service").pid, machine.systemd.timers) == (pid, [])
+    assert not machine.ctx.layout.transit.exists()
+
+
+def test_the_timer_fires_when_renewals_stop_and_a_late_confirm_learns_it(machine: Machine, adopted: str) -> None:
+    epoch = activated(machine)
+    machine.clock.now += 30
+    lease.renew(machine.call(epoch), None)
+    machine.clock.now += 59
+    assert deadman.fire(machine.ctx) == {}  # renewed: not due
+    assert machine.served_from() == NEW
+    machine.clock.now += 1
+    assert deadman.fire(machine.ctx)["state"] == "reverted-proven"
+    assert_old_stack(machine, adopted)
+
+    for _ in range(2):
+        with pytest.raises(Refused) as refusal:
+            confirm.confirm(machine.call(epoch))
+        assert refusal.value.code == "not-found"
+    assert deadman.run(machine.ctx) == {"state": "settled"}
+
+
+def test_renewals_do_not_reach_past_the_ceiling(machine: Machine, adopted: str) -> None:
+    epoch = activated(machine)
+    for _ in range(20):
+        machine.clock.now += 30
+        lease.renew(machine.call(epoch), None)
+    with pytest.raises(Refused, match="too late"):
+        confirm.confirm(machine.call(epoch))
+    assert deadman.run(replace(machine.ctx, clock=machine.clock)) != {}
+    assert_old_stack(machine, adopted)
+
+
+def test_confirm_is_refused_when_the_service_died_meanwhile(machine: Machine, adopted: str) -> None:
+    epoch = activated(machine)
+    machine.systemd.stop("ml.service")
+    with pytest.raises(Refused, match="ml.service") as refusal:
+        confirm.confirm(machine.call(epoch))
+    assert (refusal.value.code, machine.ctx.layout.transit.exists()) == ("not-verified", True)
+    assert adopted
+
+
+def test_a_live_transit_is_nobody_elses_business(machine: Machine, adopted: str) -> None:
+    epoch = activated(machine)
+    calls = (
+        lambda: recover.recover(machine.call(boot=False)),
+        lambda: activate.activate(order(machine, epoch, generation=adopted)),
+        lambda: lease.release(machine.call(epoch)),
+        lambda: rollback.rollback(machine.call(epoch, to=NEW, suite={}, health={})),
+    )
+    for call in calls:
+        with pytest.raises(Refused) as refusal:
+            call()
+        assert refusal.value.code == "in-transit"
+    assert recover.recover(machine.call(boot=True))["state"] == "in-transit"
+    assert machine.served_from() == NEW
+
+
+def test_a_rollback_by_hand_in_transit_needs_nobodys_lease(machine: Machine, adopted: str) -> None:
+    activated(machine)
+    answer = rollback.rollback(machine.call(to=None, suite={}, health={}))
+    assert states(answer) == ("rolled-back-proven", NEW, adopted)
+    assert_old_stack(machine, adopted)
+
+
+@pytest.mark.parametrize("boot", [True, False])
+def test_a_reboot_in_transit_goes_back(machine: Machine, adopted: str, boot: bool) -> None:  # noqa: FBT001 - a parameter
+    activated(machine)
+    machine.systemd.stop("ml.service")
+    machine.clock.reboot()
+    answer = recover.recover(machine.call(boot=boot))
+    assert (answer["state"], answer["actions"]) == ("reverted-proven", [f"went back from {NEW} to {adopted}"])
+    assert_old_stack(machine, adopted)
+    assert recover.recover(machine.call(boot=False)) == {"state": "clean", "actions": []}
+
+
+def test_a_rollback_after_the_confirmation_and_not_twice(machine: Machine, adopted: str) -> None:
+    epoch = activated(machine)
+    confirm.confirm(machine.call(epoch))
+    asked = {"to": None, "suite": {}, "health": {}}
+    answer = rollback.rollback(machine.call(epoch, **asked))
+    assert states(answer) == ("rolled-back-proven", NEW, adopted)
+    assert (machine.served_from(), generations.previous_id(machine.ctx.layout)) == (f".ml-env.{adopted}", NEW)
+
+    with pytest.raises(Refused, match="already rolled back"):
+        rollback.rollback(machine.call(epoch, **asked))
+    repeated = rollback.rollback(machine.call(epoch, **{**asked, "to": adopted}))
+    assert (repeated["state"], repeated["to"]) == ("rolled-back-proven", adopted)
+    forwards = rollback.rollback(machine.call(epoch, **{**asked, "to": NEW}))
+    assert (forwards["state"], machine.served_from()) == ("rolled-back-proven", NEW)
+
+
+class Killed(BaseException):
+    """What SIGKILL is to a process: nothing after it runs."""
+
+
+@pytest.mark.parametrize("phase", [transit.ARMED, transit.STOPPED, transit.SWITCHED])
+def test_an_activate_killed_in_any_phase_is_settled_by_the_timer(
+    machine: Machine, adopted: str, phase: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.stage(NEW)
+    _die_after(monkeypatch, phase)
+    with pytest.raises(Killed):
+        activate.activate(order(machine, machine.take_lease()))
+    monkeypatch.undo()
+    pending = transit.read(machine.ctx.layout)
+    assert pending is not None
+    assert pending.phase == phase
+    machine.clock.now = pending.deadline
+    assert deadman.fire(machine.ctx)["state"] == "reverted-proven"
+    assert_old_stack(machine, adopted)
+
+
+def test_a_rollback_killed_half_way_is_finished_by_the_timer_at_once(
+    machine: Machine, adopted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    epoch = activated(machine)
+    confirm.confirm(machine.call(epoch))
+
+    def die(*_: object) -> None:
+        raise Killed
+
+    monkeypatch.setattr("cudaup.host.services.start", die)
+    with pytest.raises(Killed):
+        rollback.rollback(machine.call(epoch, to=None, suite={}, health={}))
+    monkeypatch.undo()
+    assert deadman.fire(machine.ctx)["state"] == "reverted-proven"
+    assert (machine.served_from(), generations.current_id(machine.ctx.layout)) == (f".ml-env.{adopted}", adopted)
+
+
+def _die_after(monkeypatch: pytest.MonkeyPatch, phase: str) -> None:
+    """The process is gone as soon as the transit is in `phase`."""
+    write = transit.write
+
+    def dying(layout: object, pending: transit.Transit) -> None:
+        write(layout, pending)  # type: ignore[arg-type]
+        if pending.phase == phase:
+            raise Killed
+
+    monkeypatch.setattr(transit, "write", dying)
+
+
+def test_status_tells_the_whole_story(machine: Machine, adopted: str) -> None:
+    activated(machine)
+    seen: Json = status.of(machine.ctx)
+    assert seen["transit"]["phase"] == "awaiting-confirm"
+    assert (seen["transit"]["timer_alive"], seen["transit"]["units"]) == (True, ["ml.service"])
+    assert [each["id"] for each in seen["generations"]] == [adopted, NEW]
+    assert seen["adopted"] == [{"path": str(machine.path), "aside": str(machine.folder / f".ml-env.{adopted}"), "generation": adopted}]
+    assert seen["lease"]["holder"] == "ann@laptop"
