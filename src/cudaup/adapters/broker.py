@@ -33,27 +33,33 @@ _TICK_MS = 200
 ShellFor = Callable[[dict[str, Any]], Shell]
 
 
+def shells_of(connections: Connections, hosts: Sequence[Host]) -> ShellFor:
+    """The hosts of a run by their inventory names, and no others."""
+    by_name = {host.name: host for host in hosts}
+
+    def shell_for(request: dict[str, Any]) -> Shell:
+        host = by_name.get(request["host"])
+        if host is None:
+            raise UsageError(f"{request['host']} is not a host of this run")
+        return connections.shell(host)
+
+    return shell_for
+
+
 class Broker:
-    """Serves `hosts` by their inventory names from the moment it is entered until it is left."""
+    """Serves from the moment it is entered until it is left; `shell_for` says which shell a request is for."""
 
-    def __init__(self, connections: Connections, hosts: Sequence[Host]) -> None:
-        by_name = {host.name: host for host in hosts}
-
-        def shell_for(request: dict[str, Any]) -> Shell:
-            host = by_name.get(request["host"])
-            if host is None:
-                raise UsageError(f"{request['host']} is not a host of this run")
-            return connections.shell(host)
-
+    def __init__(self, shell_for: ShellFor) -> None:
         self._shell_for = shell_for
         self._directory = ""
-        self._server: Server | None = None
+        self._server: _Server | None = None
         self.socket_path = ""
 
     def __enter__(self) -> Self:
         self._directory = tempfile.mkdtemp(prefix="cudaup-")  # 0700
         self.socket_path = str(Path(self._directory, "broker"))
-        self._server = serve(self.socket_path, self._shell_for)
+        self._server = _Server(self.socket_path, self._shell_for)
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), name="broker", daemon=True).start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -62,7 +68,7 @@ class Broker:
         shutil.rmtree(self._directory, ignore_errors=True)
 
 
-class Server(socketserver.ThreadingUnixStreamServer):
+class _Server(socketserver.ThreadingUnixStreamServer):
     """Listens at `path`; each client gets a thread."""
 
     daemon_threads = True
@@ -102,17 +108,10 @@ class Server(socketserver.ThreadingUnixStreamServer):
                 connection.shutdown(socket.SHUT_RDWR)
 
 
-def serve(path: str, shell_for: ShellFor) -> Server:
-    """Starts listening and returns at once; `stop` ends it."""
-    server = Server(path, shell_for)
-    threading.Thread(target=server.serve_forever, args=(0.05,), name="broker", daemon=True).start()
-    return server
-
-
 class _Handler(socketserver.BaseRequestHandler):
     """One client; its requests come one after another."""
 
-    server: Server
+    server: _Server
     request: socket.socket
 
     def handle(self) -> None:

@@ -1,7 +1,8 @@
-"""The broker of an `ansible-playbook` that was started by hand: `python -m cudaup.adapters.broker_process SOCKET PID`.
+"""The broker of an `ansible-playbook` that was started by hand: `python -m cudaup.adapters.broker_process PID FILE`.
 
-The collection's connection plugin starts it from the first worker that connects. It serves that playbook's workers
-and goes when the playbook (PID) goes. What a host needs comes with each request over the socket, secrets included.
+The collection's connection plugin starts it from the first worker that connects and is told the socket's path. It goes
+when the playbook goes: its process (PID) or a file in its temporary directory (FILE). What a host needs comes with each
+request over the socket, secrets included.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ import os
 import shlex
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from pydantic import SecretStr
 
-from cudaup.adapters.broker import serve
+from cudaup.adapters.broker import Broker
 from cudaup.adapters.connections import Connections
 from cudaup.adapters.shell import Shell
 from cudaup.domain.inventory import Host
@@ -42,19 +44,17 @@ def host_from_options(options: dict[str, Any]) -> Host:
     )
 
 
-def main(socket_path: str, playbook_pid: int) -> None:
+def main(playbook_pid: int, playbook_file: Path) -> None:
     connections = Connections()
 
     def shell_for(request: dict[str, Any]) -> Shell:
         return connections.shell(host_from_options(request["options"]))
 
-    server = serve(socket_path, shell_for)
-    sys.stdout.write("ready\n")
-    sys.stdout.close()
-    while _is_alive(playbook_pid) and Path(socket_path).exists():
-        time.sleep(_LOOK_S)
-    server.stop()
-    connections.close()
+    with closing(connections), Broker(shell_for) as broker:
+        sys.stdout.write(f"{broker.socket_path}\n")
+        sys.stdout.close()
+        while _is_alive(playbook_pid) and playbook_file.exists():
+            time.sleep(_LOOK_S)
 
 
 def _is_alive(pid: int) -> bool:
@@ -66,4 +66,4 @@ def _is_alive(pid: int) -> bool:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(int(sys.argv[1]), Path(sys.argv[2]))

@@ -16,7 +16,8 @@ from typing import Any
 from ansible_runner import Runner, RunnerConfig  # type: ignore[import-untyped]  # it has no stubs
 
 import cudaup
-from cudaup.adapters.broker import Broker
+from cudaup.adapters import hostprogram
+from cudaup.adapters.broker import Broker, shells_of
 from cudaup.adapters.connections import Connections
 from cudaup.app.ports import Json, PlayResult
 from cudaup.domain.errors import UsageError
@@ -72,18 +73,20 @@ class AnsiblePlays:
         watch = _Watch(on_event)
         with (
             tempfile.TemporaryDirectory(prefix="cudaup-play-") as directory,
-            Broker(self._connections, hosts) as broker,
+            Broker(shells_of(self._connections, hosts)) as broker,
         ):
-            _write_inventory(Path(directory), hosts, variables)
+            program = Path(directory, "cudaup-host.pyz")
+            program.write_bytes(hostprogram.zipapp())
+            _write_inventory(Path(directory), hosts, variables, program)
             config = RunnerConfig(
                 private_data_dir=directory,
                 playbook=str(self._playbooks / f"{playbook}.yml"),
                 forks=min(len(hosts), _MAX_FORKS),
                 timeout=max(1, round(timeout_s)),
                 quiet=True,
-                settings={"pexpect_timeout": 1},  # how often the time limit is looked at
             )
             config.prepare()
+            config.pexpect_timeout = 1  # how often it looks at the time limit
             config.env = self._environment(config.env, broker.socket_path, directory)
             runner = Runner(config=config, event_handler=watch.see, remove_partials=True)
             runner.run()
@@ -169,19 +172,22 @@ def _text(result: Mapping[str, Any]) -> str:
     return str(result.get("msg") or "").strip()
 
 
-def _write_inventory(directory: Path, hosts: Sequence[Host], variables: Mapping[str, Json]) -> None:
+def _write_inventory(directory: Path, hosts: Sequence[Host], variables: Mapping[str, Json], program: Path) -> None:
     """No addresses, no users, no secrets: the broker knows them."""
     (directory / "ansible.cfg").touch()  # an empty one, so that no other is looked for
     inventory = directory / "inventory"
     inventory.mkdir()
-    content = {"all": {"hosts": {host.name: _host_variables(host, variables.get(host.name, {})) for host in hosts}}}
+    content = {
+        "all": {"hosts": {host.name: _host_variables(host, variables.get(host.name, {}), program) for host in hosts}}
+    }
     (inventory / "hosts.json").write_text(json.dumps(content), encoding="utf-8")
 
 
-def _host_variables(host: Host, variables: Json) -> dict[str, Any]:
+def _host_variables(host: Host, variables: Json, program: Path) -> dict[str, Any]:
     return {
         "ansible_connection": "cudaup.stack.broker",
         "ansible_python_interpreter": host.python,
+        "prepare_program": str(program),
         **{key: _literal(value) for key, value in variables.items()},
     }
 

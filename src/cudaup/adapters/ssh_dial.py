@@ -55,12 +55,11 @@ class Dialer:
             return _handshake(name, settings, self._open(name, settings, host, via))
 
         transport: paramiko.Transport = policy(attempt)
-        try:
+        with contextlib.ExitStack() as unless_done:
+            unless_done.callback(transport.close)
             log_in(transport, name, settings, host.password if is_target else None)
-        except BaseException:
-            transport.close()
-            raise
-        transport.set_keepalive(settings.server_alive_interval_s or _KEEPALIVE_S)
+            transport.set_keepalive(settings.server_alive_interval_s or _KEEPALIVE_S)
+            unless_done.pop_all()
         return transport
 
     def _open(self, name: str, settings: SshSettings, host: Host, via: tuple[str, ...]) -> Any:
@@ -102,20 +101,17 @@ def _handshake(name: str, settings: SshSettings, stream: Any) -> paramiko.Transp
     transport.auth_timeout = 30
     options = transport.get_security_options()
     options.key_types = check.preferred_types(tuple(options.key_types))
-    try:
-        transport.start_client(timeout=_attempt_s(settings))
-        offered = transport.get_remote_server_key()
+    with contextlib.ExitStack() as unless_done:
+        unless_done.callback(transport.close)
+        try:
+            transport.start_client(timeout=_attempt_s(settings))
+            offered = transport.get_remote_server_key()
+        except IncompatiblePeer as error:
+            raise ConnectionFailed("no common ssh algorithm", host=name, found=str(error)) from None
+        except (paramiko.SSHException, EOFError, OSError) as error:
+            raise NotReached("no ssh handshake", host=name, found=_why(stream, error), fix=_look(settings)) from None
         check.require(offered.get_name(), offered.asbytes())
-    except IncompatiblePeer as error:
-        transport.close()
-        raise ConnectionFailed("no common ssh algorithm", host=name, found=str(error)) from None
-    except (paramiko.SSHException, EOFError, OSError) as error:
-        detail = _why(stream, error)
-        transport.close()
-        raise NotReached("no ssh handshake", host=name, found=detail, fix=_look(settings)) from None
-    except BaseException:
-        transport.close()
-        raise
+        unless_done.pop_all()
     return transport
 
 

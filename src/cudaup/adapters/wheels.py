@@ -44,10 +44,16 @@ def _pip_arguments(wheel: Wheel) -> list[str]:
             arguments += [option, value]
     interpreter = tags[0].interpreter
     arguments += ["--implementation", interpreter[:2]]
-    version = interpreter[2:]
-    if version:
-        arguments += ["--python-version", version if len(version) == 1 else f"{version[0]}.{version[1:]}"]
+    if len(interpreter) > 3:  # cp311, not py3: that one would stand for Python 3.0
+        arguments += ["--python-version", f"{interpreter[2]}.{interpreter[3:]}"]
     return arguments
+
+
+def _complaint(output: str) -> str:
+    """What pip called an error, or its last words."""
+    lines = output.strip().splitlines()
+    errors = [line for line in lines if line.startswith("ERROR:")]
+    return "\n".join(errors[-2:] or lines[-2:])[-800:]
 
 
 class PipWheelStore:
@@ -78,6 +84,7 @@ class PipWheelStore:
         requirements = scratch / "requirements.txt"
         requirements.write_text(f"{wheel.name}=={wheel.version} --hash=sha256:{wheel.sha256}\n")
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
+        command += ["--ignore-requires-python"]  # the hosts' Python counts; the rules have looked at it
         command += ["--only-binary=:all:", "--dest", str(scratch), "--requirement", str(requirements)]
         command += _pip_arguments(wheel)
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_FETCH_LIMIT_S)
@@ -86,7 +93,7 @@ class PipWheelStore:
             raise CudaupError(
                 f"cannot fetch {wheel.name} {wheel.version}",
                 wanted=f"{wheel.filename} with sha256 {wheel.sha256}",
-                found=(done.stderr or done.stdout).strip()[-800:] or "pip saved another file",
+                found=_complaint(done.stderr or done.stdout) or "pip saved another file",
                 fix="check pip's index settings (`pip config list`), or put the wheel where pip's find-links looks",
             )
         return found

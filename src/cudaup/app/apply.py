@@ -110,7 +110,7 @@ def _fetch(run: Run, stack: Stack, members: Sequence[Member]) -> Mapping[str, Pa
         return run.wheels.fetch((*stack.wheels, stack.uv), lambda text: run.tell("", "fetch", Kind.NOTE, text))
     except CudaupError as error:
         for member in members:
-            settle(run, member, Outcome.REFUSED, str(error))
+            settle(run, member, Outcome.REFUSED, error.told)
         return {}
 
 
@@ -135,10 +135,10 @@ def _play(run: Run, stack: Stack, members: Sequence[Member]) -> None:
     """One play brings every host to: host program installed, environment adopted, generation staged."""
     if not members:
         return
-    spec = generation_spec(stack)
-    variables: dict[str, dict[str, Any]] = {
-        member.name: {"cudaup_epoch": member.epoch, "cudaup_spec": spec} for member in members
-    }
+    wanted: dict[str, Any] = {"prepare_spec": generation_spec(stack)}
+    if stack.environment is not None:
+        wanted["prepare_adopt"] = stack.environment.path
+    variables = {member.name: {**wanted, "prepare_epoch": member.epoch} for member in members}
     for member in members:
         open_step(run, member, Action.PREPARE)
     hosts = [member.host for member in members]
@@ -148,11 +148,12 @@ def _play(run: Run, stack: Stack, members: Sequence[Member]) -> None:
 
 
 def _take_result(run: Run, member: Member, result: PlayResult) -> None:
-    notes = Notes(text=result.text, changed=result.changed, data=dict(result.data))
-    close_step(run, member, Action.PREPARE, Phase.DONE if result.ok else Phase.FAILED, notes)
     if not result.ok:
+        close_step(run, member, Action.PREPARE, Phase.FAILED, Notes(text=result.text))
         raise PlayFailed("it could not be prepared; its service runs on as before", found=result.text)
-    member.target = str(result.data["generation"])
+    member.target = str(result.data["staged"]["generation"])
+    notes = Notes(text=f"{member.target} is ready", changed=result.changed, data=dict(result.data))
+    close_step(run, member, Action.PREPARE, Phase.DONE, notes)
 
 
 def _switch_wave(run: Run, stack: Stack, wave: Sequence[Member], members: Sequence[Member], renewals: Renewals) -> None:

@@ -33,6 +33,6 @@ def collect(links: Links, hosts: Sequence[Host], env_path: str | None) -> Observ
         try:
             return read_facts(links, host, env_path)
         except (ConnectionFailed, HostProgramBroken) as error:
-            return Unreachable(reason=str(error))
+            return Unreachable(reason=error.told)
 
     return on_each(hosts, one)

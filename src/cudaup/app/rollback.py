@@ -75,11 +75,11 @@ def _go_back(run: Run, member: Member) -> None:
             action=Action.ROLLBACK,
         )
     except HostRefused as error:
-        close_step(run, member, Action.ROLLBACK, Phase.REFUSED, Notes(text=str(error)))
-        end(run, member, Outcome.REFUSED, str(error))
+        close_step(run, member, Action.ROLLBACK, Phase.REFUSED, Notes(text=error.told))
+        end(run, member, Outcome.REFUSED, error.told)
         return
     except (ConnectionFailed, HostProgramBroken) as error:
-        run.tell_failed(member.name, Action.ROLLBACK, f"{error}; asking the host what became of it")
+        run.tell_failed(member.name, Action.ROLLBACK, f"{error.told}; asking the host what became of it")
         _after_disconnect(run, member, error.what)
         return
     after = tuple(SmokeCase.model_validate(case) for case in data.get("after", ()))

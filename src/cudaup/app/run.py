@@ -77,7 +77,7 @@ def step(run: Run, member: Member, action: Action) -> Iterator[Notes]:
         yield notes
     except CudaupError as error:
         phase = Phase.REFUSED if isinstance(error, HostRefused) else Phase.FAILED
-        close_step(run, member, action, phase, Notes(text=str(error), data=notes.data))
+        close_step(run, member, action, phase, Notes(text=error.told, data=notes.data))
         raise
     close_step(run, member, action, Phase.DONE, notes)
 
@@ -111,7 +111,7 @@ def call(
     timeout_s: float = SHORT_LIMIT_S,
     action: Action | None = None,
 ) -> tuple[str, dict[str, Any], str]:
-    """Call one verb and pass its events on. Returns the reply's kind (`result` or `failed`), data and text."""
+    """Call one fenced verb and pass its events on. Returns the reply's kind (`result` or `failed`), data and text."""
 
     def on_event(event: Mapping[str, Any]) -> None:
         kind = {"failed": Kind.FAILED}.get(str(event.get("state")), Kind.NOTE)
@@ -189,9 +189,9 @@ def refuse_on_error(run: Run, member: Member, work: Callable[[Member], None]) ->
     try:
         work(member)
     except ConnectionFailed as error:
-        outcome, reason = Outcome.UNREACHABLE, str(error)
+        outcome, reason = Outcome.UNREACHABLE, error.told
     except CudaupError as error:
-        outcome, reason = Outcome.REFUSED, str(error)
+        outcome, reason = Outcome.REFUSED, error.told
     else:
         return
     end(run, member, outcome, reason)

@@ -36,7 +36,7 @@ def verify_both(run: Run, member: Member) -> None:
 def verify(run: Run, member: Member, generation: str | None) -> None:
     """Raise HostRefused when a generation (None: the current one) is not as it was built."""
     argv = ["verify", *([generation] if generation else [])]
-    _, data, _ = call(run, member, argv, timeout_s=VERIFY_LIMIT_S)
+    data = run.links.link(member.host).call(argv, timeout_s=VERIFY_LIMIT_S).data
     if not data["ok"]:
         first = "; ".join(f"{each['path']}: {each['problem']}" for each in data["problems"][:3])
         raise HostRefused(
@@ -57,11 +57,11 @@ def switch(run: Run, stack: Stack, member: Member) -> None:
             run, member, argv, timeout_s=timers.ceiling_s + _CEILING_GRACE_S, action=Action.ACTIVATE
         )
     except HostRefused as error:
-        close_step(run, member, Action.ACTIVATE, Phase.REFUSED, Notes(text=str(error)))
-        end(run, member, Outcome.REFUSED, str(error))
+        close_step(run, member, Action.ACTIVATE, Phase.REFUSED, Notes(text=error.told))
+        end(run, member, Outcome.REFUSED, error.told)
         return
     except (ConnectionFailed, HostProgramBroken) as error:
-        run.tell_failed(member.name, Action.ACTIVATE, f"{error}; asking the host what became of it")
+        run.tell_failed(member.name, Action.ACTIVATE, f"{error.told}; asking the host what became of it")
         _take_up_again(run, stack, member, error.what)
         return
     smoke = tuple(SmokeCase.model_validate(case) for case in data.get("smoke", ()))

@@ -30,8 +30,12 @@ class CudaupError(Exception):
         self.fix = fix
 
     def __str__(self) -> str:
-        head = f"{self.host}: {self.what}" if self.host else self.what
-        lines = [f"{self.where}: {head}" if self.where else head]
+        return f"{self.host}: {self.told}" if self.host else self.told
+
+    @property
+    def told(self) -> str:
+        """The text for where the host is named already."""
+        lines = [f"{self.where}: {self.what}" if self.where else self.what]
         if self.wanted is not None:
             lines.append(f"  wanted: {self.wanted}")
         if self.found is not None:

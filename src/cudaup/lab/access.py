@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -81,7 +80,7 @@ Host *
 
 
 def _inventory(lab: LabSpec, files: Files, *, direct: bool) -> str:
-    variables: dict[str, Any] = {
+    variables: dict[str, str | bool] = {
         "ansible_user": lab.user or "root",
         "ansible_ssh_common_args": f"-F {files.ssh_config(direct=direct)}",
         "ansible_python_interpreter": "/usr/bin/python3",
@@ -89,5 +88,8 @@ def _inventory(lab: LabSpec, files: Files, *, direct: bool) -> str:
     if lab.user:
         # Group variables of an inventory file are the weakest of all: group_vars, host variables and -e override them.
         variables |= {"ansible_become": True, "ansible_become_password": files.password.read_text()}
-    hosts = {host.name: {"ansible_host": host.address} for host in lab.hosts if host.name != BASTION}
-    return yaml.safe_dump({"gpu": {"hosts": hosts, "vars": variables}}, sort_keys=False)
+    hosts = [host for host in lab.hosts if host.name != BASTION]
+    lines = ["gpu:", "  hosts:"]
+    lines += [f"    {host.name}: {{ansible_host: {host.address}}}" for host in hosts]
+    lines += ["  vars:", *(f"    {name}: {json.dumps(value)}" for name, value in variables.items())]
+    return "".join(f"{line}\n" for line in lines)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import traceback
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from cudaup.lab import kernel
+from cudaup.lab import child, kernel
 from cudaup.lab.disk import HostDisk
 from cudaup.lab.kernel import Capability, MountFlags, Namespaces
 from cudaup.lab.spec import PREFIX_BITS, HostSpec, Init
@@ -56,36 +55,29 @@ class Started:
 def start(host: HostSpec, disk: HostDisk, lower: Path, cgroup: Path, init: Init) -> Started:
     """Fork a host that waits for its links. Raises RuntimeError; the reason is in the log."""
     ours, theirs = socket.socketpair()
-    middle = os.fork()
-    if middle == 0:
+
+    def become() -> NoReturn:
+        with theirs:
+            if theirs.recv(1) != _GO:
+                raise RuntimeError(f"{host.name}: the warden went away")
+            _become(host, disk, lower)
+            theirs.sendall(_LINKS_UP)
+            _exec_init(init)
+
+    def split_off() -> None:
         ours.close()
-        _split_off(host, disk, lower, cgroup, init, channel=theirs)
+        # Into the host's cgroup before the cgroup namespace is made: that makes it the root the host sees.
+        (cgroup / "cgroup.procs").write_text("0")
+        kernel.unshare(_HOST)
+        theirs.sendall(str(child.fork(become)).encode())
+
+    middle = child.fork(split_off)
     theirs.close()
     pid = ours.recv(32)
     os.waitpid(middle, 0)
     if not pid:
         raise RuntimeError(f"{host.name} could not be started: see the lab's log")
     return Started(pid=int(pid), channel=ours)
-
-
-def _split_off(
-    host: HostSpec, disk: HostDisk, lower: Path, cgroup: Path, init: Init, *, channel: socket.socket
-) -> NoReturn:
-    try:
-        # Into the host's cgroup before the cgroup namespace is made: that makes it the root the host sees.
-        (cgroup / "cgroup.procs").write_text("0")
-        kernel.unshare(_HOST)
-        pid = os.fork()
-        if pid:
-            channel.sendall(str(pid).encode())
-            os._exit(0)
-        if channel.recv(1) == _GO:
-            _become(host, disk, lower)
-            channel.sendall(_LINKS_UP)
-            _exec_init(init)
-    except BaseException:  # noqa: BLE001 - the top of this process: it has no other way to say why it dies
-        traceback.print_exc()
-    os._exit(1)
 
 
 def _become(host: HostSpec, disk: HostDisk, lower: Path) -> None:

@@ -16,7 +16,7 @@ WARDEN, GUESTS = "warden", "guests"
 def make(top: Path) -> None:
     """Leaves for the warden and for guests (`lab exec`, ssh proxies); every host gets one more at its boot."""
     for leaf in (top / WARDEN, top / GUESTS):
-        leaf.mkdir(parents=True)
+        leaf.mkdir(parents=True, exist_ok=True)
     controllers = (top / "cgroup.controllers").read_text().split()
     if controllers:  # none where v1 has them: then MemoryMax= and its like have no effect on the hosts
         (top / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in controllers))

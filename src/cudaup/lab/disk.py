@@ -79,7 +79,7 @@ class HostDisk:
 
 
 def wait_until_detached(images: Path) -> None:
-    """The last mounts of a dead host hold its loop device (of `images` or a file in it) a moment. Raises CudaupError."""
+    """A dead host's mounts hold its loop device (of `images` or a file in it) a moment. Raises CudaupError."""
     deadline = time.monotonic() + _LOOP_GONE_S
     while held := [file for file in _backing_files() if Path(file).is_relative_to(images)]:
         if time.monotonic() > deadline:

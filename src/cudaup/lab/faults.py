@@ -5,14 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import signal
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
 from cudaup.domain.errors import UsageError
-from cudaup.lab import kernel
+from cudaup.lab import child, kernel
 from cudaup.lab.kernel import Namespaces
 from cudaup.lab.network import Shape
 from cudaup.lab.running import RunningHost, boot_all
@@ -136,17 +135,12 @@ def _own_folders() -> list[Path]:
 
 def _in_mounts_of(pid: int, action: Callable[[], None]) -> None:
     """Run `action` in a child inside the host's mount namespace. Raises OSError when it failed; the log says why."""
-    child = os.fork()
-    if child == 0:
-        try:
-            kernel.enter(Path(f"/proc/{pid}/ns/mnt"), Namespaces.MNT)
-            action()
-            os._exit(0)
-        except OSError:
-            traceback.print_exc()
-        finally:
-            os._exit(1)
-    _, status = os.waitpid(child, 0)
+
+    def change() -> None:
+        kernel.enter(Path(f"/proc/{pid}/ns/mnt"), Namespaces.MNT)
+        action()
+
+    _, status = os.waitpid(child.fork(change), 0)
     if status != 0:
         raise OSError(f"the mounts of pid {pid} could not be changed: see the lab's log")
 

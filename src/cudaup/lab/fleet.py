@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -53,13 +54,12 @@ class Lab:
         spec = _wanted(name, hosts, gpus, init, disk, user, bastion=bastion)
         spec = replace(spec, root=cached_root(note))
         registry.claim(spec)
-        try:
+        with ExitStack() as undo:  # also on Ctrl-C: half a lab is none
+            undo.callback(registry.release, spec)
             lab = cls(spec=spec, warden_pid=_start_warden(spec))
             ready_s = _READY_S + _READY_PER_HOST_S * len(spec.hosts)
             lab.call({"op": "ready", "timeout_s": ready_s}, timeout_s=_CALL_S + ready_s)
-        except BaseException:
-            registry.release(spec)
-            raise
+            undo.pop_all()
         return lab
 
     @classmethod

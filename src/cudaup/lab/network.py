@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from cudaup.lab import delay
+from cudaup.lab import child, delay
 from cudaup.lab.spec import FRONT, INNER, LAB_ADDRESS, PREFIX_BITS, HostSpec
 
 
@@ -124,12 +124,7 @@ def _delay(near: str, bridge: str, latency_ms: float) -> int:
             f"link set {outer} master {bridge} up",
         ]
     )
-    pid = os.fork()
-    if pid == 0:
-        try:
-            delay.serve(taps, latency_ms / 1000)
-        finally:
-            os._exit(1)
+    pid = child.fork(lambda: delay.serve(taps, latency_ms / 1000))
     for tap in taps:
         os.close(tap)
     return pid

@@ -52,13 +52,11 @@ def claim(spec: LabSpec) -> None:
     """Make the lab's folder and cgroups, after cleaning up a dead lab of that name. Raises UsageError when it is up."""
     with machine.locked(_LOCK):
         machine.LABS.chmod(0o700)
-        if Files(spec.directory).spec.exists():
-            old = read(spec.name)
-            if old.is_up:
-                raise UsageError(
-                    f"the lab `{spec.name}` is up already", fix=f"cudaup lab down --name {spec.name}, or another --name"
-                )
-            _remove(old.spec)
+        if spec.directory.exists():
+            if Files(spec.directory).spec.exists() and read(spec.name).is_up:
+                fix = f"cudaup lab down --name {spec.name}, or another --name"
+                raise UsageError(f"the lab `{spec.name}` is up already", fix=fix)
+            _remove(spec)
         spec.directory.mkdir(mode=0o700)
         Files(spec.directory).spec.write_text(json.dumps(spec.as_json()))
         Setting().raise_it()

@@ -28,9 +28,9 @@ class ProgressLines:
 
 
 def line_of(event: Event) -> str:
-    first, *more = event.text.splitlines() or [""]
-    head = f"{event.host or 'all':<12} {event.step:<20} {_MARK[event.kind]:<6} {first}".rstrip()
-    return "\n".join([head, *(f"{'':<40} {line}" for line in more)])
+    """The first line of the text; the report at the end has the whole."""
+    first = event.text.partition("\n")[0]
+    return f"{event.host or 'all':<12} {event.step:<20} {_MARK[event.kind]:<6} {first}".rstrip()
 
 
 def _worth_a_line(event: Event) -> bool:

@@ -18,10 +18,14 @@ _WORD = {
 
 
 def plan_text(plan: FleetPlan) -> str:
+    """Hosts for which the same is planned are told once: on a fleet that is what can be reviewed."""
     goal = f"stack {plan.stack.name}" if isinstance(plan, Plan) else "an earlier generation"
     lines = [f"Plan {plan.id}: {len(plan.hosts)} hosts to {goal}", ""]
+    told: dict[tuple[str, ...], list[str]] = {}
     for host in plan.hosts:
-        lines += [*_host_lines(host), ""]
+        told.setdefault(tuple(_host_lines(host)), []).append(host.host)
+    for (head, *rest), names in told.items():
+        lines += [f"{', '.join(names)}: {head}", *rest, ""]
     counts = Counter(host.verdict for host in plan.hosts)
     lines.append("; ".join(f"{count} {_WORD[verdict]}" for verdict, count in counts.items()))
     if len(plan.waves) > 1:
@@ -30,7 +34,7 @@ def plan_text(plan: FleetPlan) -> str:
 
 
 def _host_lines(host: HostPlan) -> Iterator[str]:
-    yield f"{host.host}: {_WORD[host.verdict]}{_simulated(host.simulated)}"
+    yield f"{_WORD[host.verdict]}{_simulated(host.simulated)}"
     if host.error:
         yield from (f"    {line}" for line in host.error.splitlines())
     if host.verdict is HostVerdict.CHANGE:
@@ -54,9 +58,13 @@ def _simulated_word(is_simulated: bool) -> str:  # noqa: FBT001 - one flag, name
 
 
 def report_text(report: Report) -> str:
-    lines = [f"Run {report.run}", ""]
+    """As for plans, hosts that ended alike are told once."""
+    told: dict[tuple[str, ...], list[str]] = {}
     for host in report.hosts:
-        lines += _outcome_lines(host)
+        told.setdefault(tuple(_outcome_lines(host)), []).append(host.host)
+    lines = [f"Run {report.run}", ""]
+    for (head, *rest), names in told.items():
+        lines += [f"{', '.join(names)}: {head}", *rest]
     counted = "; ".join(f"{count} {outcome}" for outcome, count in report.counts.items())
     interrupted = " (interrupted)" if report.is_interrupted else ""
     return "\n".join([*lines, "", f"{counted}{interrupted}; exit code {report.exit_code}"])
@@ -64,12 +72,12 @@ def report_text(report: Report) -> str:
 
 def _outcome_lines(host: HostReport) -> Iterator[str]:
     first, *more = host.reason.splitlines() or [""]
-    yield f"{host.host:<12} {host.outcome:<18} {first}{_simulated(host.simulated)}"
-    yield from (f"{'':<31} {line}" for line in more)
+    yield f"{host.outcome}: {first}{_simulated(host.simulated)}"
+    yield from (f"    {line}" for line in more)
     for case in host.smoke:
         mark = "  [simulated]" if case.simulated else ""
         reason = f": {case.reason.splitlines()[0]}" if case.reason else ""
-        yield f"{'':<31} smoke {case.case:<10} {case.verdict}{reason}{mark}"
+        yield f"    smoke {case.case:<10} {case.verdict}{reason}{mark}"
 
 
 def fleet_text(observed: Mapping[str, Facts | Unreachable]) -> str:

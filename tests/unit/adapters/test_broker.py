@@ -17,7 +17,7 @@ import pytest
 from tests.unit.adapters.real_sshd import Sshd, StartSshd, wait_for
 
 from cudaup.adapters import frames
-from cudaup.adapters.broker import Broker
+from cudaup.adapters.broker import Broker, shells_of
 from cudaup.adapters.connections import Connections
 from cudaup.adapters.frames import Kind
 from cudaup.adapters.runner import playbooks_directory
@@ -25,7 +25,7 @@ from cudaup.adapters.runner import playbooks_directory
 
 @pytest.fixture
 def broker(sshd: Sshd) -> Iterator[Broker]:
-    with closing(Connections()) as connections, Broker(connections, [sshd.host()]) as running:
+    with closing(Connections()) as connections, Broker(shells_of(connections, [sshd.host()])) as running:
         yield running
 
 
@@ -104,7 +104,7 @@ def test_nonsense_ends_only_the_client_that_talks_it(broker: Broker) -> None:
 
 def test_the_socket_is_private_and_gone_afterwards(sshd: Sshd) -> None:
     with closing(Connections()) as connections:
-        with Broker(connections, [sshd.host()]) as running:
+        with Broker(shells_of(connections, [sshd.host()])) as running:
             directory = Path(running.socket_path).parent
             assert stat.S_IMODE(directory.stat().st_mode) == 0o700
         assert not directory.exists()
@@ -156,5 +156,5 @@ def test_ansible_playbook_by_hand_opens_its_own(start_sshd: StartSshd, tmp_path:
 
 
 def _has_argument(part: str) -> bool:
-    found = subprocess.run(["pgrep", "-f", f"broker_process {part}"], capture_output=True, check=False)
+    found = subprocess.run(["pgrep", "-f", f"broker_process .*{part}"], capture_output=True, check=False)
     return found.returncode == 0

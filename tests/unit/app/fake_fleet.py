@@ -88,7 +88,7 @@ class FakeHost:
         return result({"stored": True})
 
     def do_verify(self, argv: Sequence[str], _data: bytes) -> HostReply:
-        return result({"generation": argv[1] if argv[1:2] != ["--epoch"] else OLD["id"], "ok": True, "problems": []})
+        return result({"generation": argv[1] if argv[1:] else OLD["id"], "ok": True, "problems": []})
 
     def do_activate(self, argv: Sequence[str], _data: bytes) -> HostReply:
         self._fence(argv)
@@ -199,7 +199,7 @@ class FakeFleet:
     def _played(self, host: str) -> PlayResult:
         if host == self.play_fails_on:
             return PlayResult(host=host, ok=False, changed=False, text="no space", data={})
-        return PlayResult(host=host, ok=True, changed=True, text="staged", data={"generation": NEW["id"]})
+        return PlayResult(host=host, ok=True, changed=True, text="staged", data={"staged": {"generation": NEW["id"]}})
 
     def fetch(self, wheels: Sequence[Wheel], on_event: Callable[[str], None]) -> dict[str, Path]:
         self.fetched += 1

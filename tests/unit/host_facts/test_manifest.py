@@ -53,6 +53,7 @@ def relink(path: Path, target: str) -> None:
 
 CHANGES: list[tuple[str, Callable[[Path], object], tuple[str, str]]] = [
     ("a file edited in place", lambda g: (g / PACKAGE).write_text("value = 22\n"), (PACKAGE, "changed")),
+    ("a file of the same size, newer", lambda g: os.utime(g / PACKAGE, (0, 1)), (PACKAGE, "changed")),
     ("a file gone", lambda g: (g / PACKAGE).unlink(), (PACKAGE, "missing")),
     ("a new file", lambda g: (g / "venv/lib/sitecustomize.py").touch(), ("venv/lib/sitecustomize.py", "extra")),
     ("a link turned", lambda g: relink(g / "venv/bin/python", "/bin/sh"), ("venv/bin/python", "changed")),

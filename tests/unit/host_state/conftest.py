@@ -2,10 +2,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.unit.host_state.machine import HandClock, LocalSystemd, Machine, make_environment
 
 from cudaup.host import adopt
 from cudaup.host.ground import prepare_root
-from tests.unit.host_state.machine import HandClock, LocalSystemd, Machine, make_environment
 
 OLD_PATH = "ml-env"
 

@@ -71,7 +71,7 @@ class LocalSystemd(Systemd):
     def start(self, unit: str) -> Outcome:
         if self.show(unit).active == "active":
             return Outcome(ok=True, text="")
-        if self.broken_on and os.readlink(self.root / "current").endswith(self.broken_on):
+        if self.broken_on and (self.root / "current").readlink().name.endswith(self.broken_on):
             return Outcome(ok=False, text="broken here")
         env_file = self.root / "current" / "env"
         has_drop_in = (self.unit_dir / f"{unit}.d" / "cudaup.conf").exists()
@@ -106,9 +106,9 @@ class LocalSystemd(Systemd):
 
     def run_transient(self, unit: str, properties: Sequence[str], argv: Sequence[str]) -> Outcome:
         assert (unit[:15], argv[1], bool(properties)) == ("cudaup-deadman-", "deadman", True)
-        fd = os.open(self.root / "timer.lock", os.O_RDWR | os.O_CREAT)
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        self.timers.append(fd)
+        if not self.timers:
+            self.timers.append(os.open(self.root / "timer.lock", os.O_RDWR | os.O_CREAT))
+            fcntl.flock(self.timers[0], fcntl.LOCK_EX)
         return Outcome(ok=True, text="")
 
     def unit_of(self, pid: int) -> str | None:

@@ -1,13 +1,14 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from cudaup.host import adopt, forget, generations, manifest, recover
-from cudaup.host.protocol import Refused
 from tests.unit.host_state.machine import Machine
+
+from cudaup.host import adopt, adoption, forget, generations, manifest, recover
+from cudaup.host.protocol import Refused
 
 
 def picture(folder: Path) -> dict[str, tuple[int, int, int, str]]:
@@ -20,6 +21,10 @@ def picture(folder: Path) -> dict[str, tuple[int, int, int, str]]:
     return found
 
 
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
 def test_the_path_becomes_a_link_and_the_directory_stays_the_same_one(machine: Machine) -> None:
     before = picture(machine.path)
     answer = adopt.adopt(machine.call(path=str(machine.path), suite=None))
@@ -30,7 +35,9 @@ def test_the_path_becomes_a_link_and_the_directory_stays_the_same_one(machine: M
     assert generations.tree(layout, generation) == Path(answer["aside"])
     assert (generations.current_id(layout), answer["units"]) == (generation, ["ml.service"])
     assert manifest.verify(layout, generation, full=True)["ok"]
-    run = subprocess.run([machine.path / "bin" / "python", "-c", "import demo; print(demo.VERSION)"], capture_output=True, check=True)
+    run = subprocess.run(
+        [machine.path / "bin" / "python", "-c", "import demo; print(demo.VERSION)"], capture_output=True, check=True
+    )
     assert run.stdout == b"1.0\n"
 
     again = adopt.adopt(machine.call(path=str(machine.path), suite=None))
@@ -44,7 +51,7 @@ def test_forget_gives_everything_back(machine: Machine) -> None:
     forget.forget(machine.ctx)
 
     assert picture(machine.folder / "ml-env") == before
-    assert sorted(os.listdir(machine.folder)) == ["ml-env", "opt", "systemd"]
+    assert names_in(machine.folder) == ["ml-env", "opt", "systemd"]
     assert [*(machine.folder / "opt").iterdir(), *(machine.folder / "systemd").rglob("*")] == []
     assert forget.forget(machine.ctx) == {"changed": False, "undone": []}
 
@@ -114,7 +121,9 @@ def no_environment(path: Path) -> Path:
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_what_cannot_be_adopted_is_refused_with_the_reason(machine: Machine, prepare, reason: str) -> None:  # type: ignore[no-untyped-def]
+def test_what_cannot_be_adopted_is_refused_with_the_reason(
+    machine: Machine, prepare: Callable[[Path], Path], reason: str
+) -> None:
     machine.systemd.stop("ml.service")
     path = prepare(machine.path)
     try:
@@ -160,7 +169,9 @@ def test_killed_at_any_effect_the_path_is_never_missing_and_recover_settles_it(m
     before, count, outcomes = picture(machine.path), 0, set()
     while True:
         argv = [sys.executable, "-c", _CHILD, str(machine.ctx.root), str(machine.path), str(count)]
-        code = subprocess.run(argv, check=False, stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": "src"}).returncode
+        code = subprocess.run(
+            argv, check=False, stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": "src"}
+        ).returncode
         assert code in {0, 9}
         assert (machine.path / "bin" / "python").exists()
         recover.recover(machine.ctx)
@@ -168,10 +179,12 @@ def test_killed_at_any_effect_the_path_is_never_missing_and_recover_settles_it(m
         outcomes.add(is_adopted)
         if is_adopted:
             assert manifest.verify(machine.ctx.layout, str(generations.current_id(machine.ctx.layout)), full=True)["ok"]
-            adopt.put_back(machine.ctx.layout, adopt.adoption.read(machine.ctx.layout))  # type: ignore[arg-type]
+            known = adoption.read(machine.ctx.layout)
+            assert known is not None
+            adopt.put_back(machine.ctx.layout, known)
             adopt.settle(machine.ctx)
         assert picture(machine.path) == before
-        assert sorted(os.listdir(machine.folder)) == ["ml-env", "opt", "systemd"]
+        assert names_in(machine.folder) == ["ml-env", "opt", "systemd"]
         assert recover.recover(machine.ctx) == {"state": "clean", "actions": []}
         if code == 0:
             break

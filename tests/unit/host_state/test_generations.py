@@ -4,12 +4,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.unit.host_state.machine import Machine
 
 from cudaup.host import gc, generations
 from cudaup.host.ground import prepare_root
 from cudaup.host.layout import Layout
 from cudaup.host.protocol import Refused
-from tests.unit.host_state.machine import Machine
 
 A, B, C = "0001-aaaaaa", "0002-bbbbbb", "0003-cccccc"
 

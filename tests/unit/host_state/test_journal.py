@@ -1,8 +1,9 @@
 from pathlib import Path
 
+from tests.unit.host_state.machine import HandClock
+
 from cudaup.host.journal import Journal
 from cudaup.host.layout import Layout
-from tests.unit.host_state.machine import HandClock
 
 
 def test_an_intent_is_open_until_its_outcome(tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
+from collections.abc import Callable
+
 import pytest
+from tests.unit.host_state.machine import HandClock, Machine
 
 from cudaup.host import fence, lease, transit
 from cudaup.host.lease import Claim, Lease
 from cudaup.host.protocol import Refused
-from tests.unit.host_state.machine import HandClock, Machine
 
 NOW = 1000.0
 ALIVE = Lease("held", 4, "ann", "r-1", "upgrade", 1.0, ttl_s=60, boot_id="boot-1", renewed=NOW - 59)
@@ -69,7 +71,7 @@ def test_an_old_epoch_is_fenced_and_told_who_holds_now(machine: Machine, verb: s
     machine.clock.now += 11
     new = machine.take_lease("r-2", ttl_s=60)
     before = machine.ctx.layout.lease.read_bytes()
-    calls = {
+    calls: dict[str, Callable[[], object]] = {
         "renew": lambda: lease.renew(machine.call(old), 60),
         "release": lambda: lease.release(machine.call(old)),
         "quarantine": lambda: lease.quarantine(machine.call(old), "gone mad"),

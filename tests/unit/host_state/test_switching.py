@@ -1,13 +1,14 @@
 """activate, confirm, the timer, rollback and recover, with a service that really runs."""
 
 import json
-from dataclasses import replace
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from tests.unit.host_state.machine import TIMES, Machine, states
 
 from cudaup.host import activate, confirm, deadman, generations, lease, recover, rollback, status, transit
 from cudaup.host.protocol import Context, Failed, Json, Refused
-from tests.unit.host_state.machine import TIMES, Machine, states
 
 NEW = "0002-abcdef"
 
@@ -48,8 +49,8 @@ def test_the_new_stack_runs_and_stays_once_confirmed(machine: Machine, adopted: 
     assert [case["verdict"] for case in answer["baseline"] + answer["smoke"]] == ["pass", "pass"]
     assert [proof["unit"] for proof in answer["live"]] == ["ml.service"]
     assert machine.served_from() == NEW
-    environ = machine.systemd.show("ml.service").pid
-    assert f"CUDA_HOME={machine.ctx.layout.generation(NEW)}/cuda" in open(f"/proc/{environ}/environ").read()  # noqa: PTH123, SIM115 - proc
+    environ = Path(f"/proc/{machine.systemd.show('ml.service').pid}/environ").read_text()
+    assert f"CUDA_HOME={machine.ctx.layout.generation(NEW)}/cuda" in environ.split("\0")
 
     assert confirm.confirm(machine.call(epoch)) == {"state": "confirmed", "generation": NEW}
     seen = status.of(machine.ctx)
@@ -100,7 +101,11 @@ def test_a_service_that_still_runs_the_old_stack_is_found_out(machine: Machine, 
     old = machine.folder / f".ml-env.{adopted}"
     machine.systemd.commands["ml.service"] = [str(old / "bin" / "python"), str(old / "serve.py")]
     failed = failure(machine, machine.take_lease())
-    assert (failed.code, failed.data["failed_step"], failed.data["state"]) == ("live-proof", "live-proof", "reverted-proven")
+    assert (failed.code, failed.data["failed_step"], failed.data["state"]) == (
+        "live-proof",
+        "live-proof",
+        "reverted-proven",
+    )
     assert f"still uses argument {old}" in failed.text
     assert_old_stack(machine, adopted)
 
@@ -129,10 +134,17 @@ def test_nobody_renews_so_the_activate_reverts_by_itself(machine: Machine, adopt
 def test_another_holder_ends_an_activate_under_way(machine: Machine, adopted: str) -> None:
     machine.stage(NEW)
     epoch = machine.take_lease(ttl_s=0)
-    seize = "import json, sys; p = sys.argv[1]; d = json.load(open(p)); d['epoch'] += 1; json.dump(d, open(p, 'w')); sys.exit(1)"
+    seize = (
+        "import json, sys, pathlib; p = pathlib.Path(sys.argv[1]); d = json.loads(p.read_text());"
+        "d['epoch'] += 1; p.write_text(json.dumps(d)); sys.exit(1)"
+    )
     health = {"command": ["python3", "-c", seize, str(machine.ctx.layout.lease)], "timeout_s": 1}
     failed = failure(machine, epoch, health=health)
-    assert (failed.code, failed.data["failed_step"], generations.current_id(machine.ctx.layout)) == ("abandoned", "health", adopted)
+    assert (failed.code, failed.data["failed_step"], generations.current_id(machine.ctx.layout)) == (
+        "abandoned",
+        "health",
+        adopted,
+    )
 
 
 @pytest.mark.parametrize("breakage", ["current", "target", "foreign"])
@@ -178,14 +190,14 @@ def test_renewals_do_not_reach_past_the_ceiling(machine: Machine, adopted: str) 
         lease.renew(machine.call(epoch), None)
     with pytest.raises(Refused, match="too late"):
         confirm.confirm(machine.call(epoch))
-    assert deadman.run(replace(machine.ctx, clock=machine.clock)) != {}
+    assert deadman.fire(machine.ctx)["state"] == "reverted-proven"
     assert_old_stack(machine, adopted)
 
 
 def test_confirm_is_refused_when_the_service_died_meanwhile(machine: Machine, adopted: str) -> None:
     epoch = activated(machine)
     machine.systemd.stop("ml.service")
-    with pytest.raises(Refused, match="ml.service") as refusal:
+    with pytest.raises(Refused, match=r"ml\.service") as refusal:
         confirm.confirm(machine.call(epoch))
     assert (refusal.value.code, machine.ctx.layout.transit.exists()) == ("not-verified", True)
     assert adopted
@@ -193,7 +205,7 @@ def test_confirm_is_refused_when_the_service_died_meanwhile(machine: Machine, ad
 
 def test_a_live_transit_is_nobody_elses_business(machine: Machine, adopted: str) -> None:
     epoch = activated(machine)
-    calls = (
+    calls: tuple[Callable[[], Json], ...] = (
         lambda: recover.recover(machine.call(boot=False)),
         lambda: activate.activate(order(machine, epoch, generation=adopted)),
         lambda: lease.release(machine.call(epoch)),
@@ -228,7 +240,7 @@ def test_a_reboot_in_transit_goes_back(machine: Machine, adopted: str, boot: boo
 def test_a_rollback_after_the_confirmation_and_not_twice(machine: Machine, adopted: str) -> None:
     epoch = activated(machine)
     confirm.confirm(machine.call(epoch))
-    asked = {"to": None, "suite": {}, "health": {}}
+    asked: Json = {"to": None, "suite": {}, "health": {}}
     answer = rollback.rollback(machine.call(epoch, **asked))
     assert states(answer) == ("rolled-back-proven", NEW, adopted)
     assert (machine.served_from(), generations.previous_id(machine.ctx.layout)) == (f".ml-env.{adopted}", NEW)
@@ -268,7 +280,7 @@ def test_a_rollback_killed_half_way_is_finished_by_the_timer_at_once(
     epoch = activated(machine)
     confirm.confirm(machine.call(epoch))
 
-    def die(*_: object) -> None:
+    def die(*_: object, **__: object) -> None:
         raise Killed
 
     monkeypatch.setattr("cudaup.host.services.start", die)
@@ -297,5 +309,7 @@ def test_status_tells_the_whole_story(machine: Machine, adopted: str) -> None:
     assert seen["transit"]["phase"] == "awaiting-confirm"
     assert (seen["transit"]["timer_alive"], seen["transit"]["units"]) == (True, ["ml.service"])
     assert [each["id"] for each in seen["generations"]] == [adopted, NEW]
-    assert seen["adopted"] == [{"path": str(machine.path), "aside": str(machine.folder / f".ml-env.{adopted}"), "generation": adopted}]
+    assert seen["adopted"] == [
+        {"path": str(machine.path), "aside": str(machine.folder / f".ml-env.{adopted}"), "generation": adopted}
+    ]
     assert seen["lease"]["holder"] == "ann@laptop"

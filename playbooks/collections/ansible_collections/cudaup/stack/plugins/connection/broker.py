@@ -266,28 +266,36 @@ def _connected(path: str) -> socket.socket:
 
 
 def _own_broker() -> socket.socket:
-    """Ansible's local temporary directory is this playbook's own, 0700, shared by its workers, removed at its end."""
-    directory = Path(C.DEFAULT_LOCAL_TMP)
-    path = directory / "cudaup"
-    with (directory / "cudaup.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not path.exists():
-            _start_broker(path)
-    return _connected(str(path))
+    """Ansible's local temporary directory is this playbook's own, 0700, shared by its workers, removed at its end.
+
+    A file there holds the socket's path, as the directory's own may be too long for a socket.
+    """
+    with Path(C.DEFAULT_LOCAL_TMP, "cudaup").open("a+", encoding="utf-8") as place:
+        fcntl.flock(place, fcntl.LOCK_EX)
+        place.seek(0)
+        path = place.read()
+        if not path:
+            path = _start_broker(place.name)
+            place.write(path)
+    return _connected(path)
 
 
-def _start_broker(path: Path) -> None:
+def _start_broker(place: str) -> str:
     worker = multiprocessing.parent_process()
     playbook = os.getpid() if worker is None else worker.pid
     process = subprocess.Popen(
-        [sys.executable, "-m", "cudaup.adapters.broker_process", str(path), str(playbook)],
+        [sys.executable, "-m", "cudaup.adapters.broker_process", str(playbook), place],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,
+        text=True,
     )
     with process.stdout as answer:
-        said = answer.readline()
-        if said != b"ready\n":
-            words = (said + answer.read()).decode(errors="replace").strip().rpartition("\n")[2]
-            raise AnsibleConnectionFailure(f"cannot start `{sys.executable} -m cudaup.adapters.broker_process`: {words}")
+        said = answer.readline().strip()
+        if not said.startswith("/"):
+            words = (said + answer.read()).strip().rpartition("\n")[2]
+            raise AnsibleConnectionFailure(
+                f"cannot start `{sys.executable} -m cudaup.adapters.broker_process`: {words}"
+            )
+    return said
