@@ -47,14 +47,11 @@ def act(directory: Path) -> None:
     cudaup("apply", plan, "--yes", expect=0)
     cudaup("plan", *inventory, "-s", str(STACK), "--detailed-exitcode", expect=0)
 
-    say("the next stack; h2's C++ compiler is broken in a way that only a smoke case can see")
+    say("the next stack wants headers in /opt/site/include; on h2 leftovers lie there, which only a smoke case can see")
     following = directory / "next.yml"
-    following.write_text(STACK.read_text().replace("\nenv:\n", "\nenv:\n  NCCL_MIN_NCHANNELS: \"8\"\n", 1))
-    cudaup(
-        "lab", "exec", "--name", LAB, "--host", "h2", "--",
-        "sh", "-c", 'cc1=$(g++ -print-prog-name=cc1plus); printf "#!/bin/sh\\nexit 1\\n" >"$cc1"',
-        expect=0,
-    )  # fmt: skip
+    following.write_text(STACK.read_text().replace("\nenv:\n", "\nenv:\n  CPATH: /opt/site/include\n", 1))
+    leftovers = "mkdir -p /opt/site/include; echo '#error a header of the old toolkit' >/opt/site/include/features.h"
+    cudaup("lab", "exec", "--name", LAB, "--host", "h2", "--", "sh", "-c", leftovers, expect=0)
     cudaup("apply", *inventory, "-s", str(following), "--yes", expect=4)
     cudaup("status", *inventory, expect=0)
 

@@ -88,7 +88,7 @@ def test_a_host_with_another_hosts_key_is_refused(
     swapped = tmp_path / "known_hosts"
     (first, first_key), (second, second_key) = (line.split(" ", 1) for line in known[:2])
     swapped.write_text("\n".join((f"{first} {second_key}", f"{second} {first_key}", *known[2:])))
-    with pytest.raises(HostKeyRejected, match=rf"^{swapped}:1: h1: host key has changed"):
+    with pytest.raises(HostKeyRejected, match=rf"^h1: {swapped}:1: host key has changed"):
         who(connections, with_options(hosts[0], f"UserKnownHostsFile={swapped}"))
 
 

@@ -189,7 +189,13 @@ def _gone_back(attempt: Attempt, error: BaseException) -> Failed:
     ctx, pending = attempt.ctx, attempt.pending
     why = f"{attempt.step}: {error or type(error).__name__}"
     ctx.channel.event(attempt.step, "failed", why)
-    outcome = revert.revert(ctx, attempt.change, pending, why)
+    try:
+        outcome = revert.revert(ctx, attempt.change, pending, why)
+    except OSError as broken:
+        text = f"{why}; going back failed too and the timer tries it again: {broken}"
+        raise Failed(
+            "revert", text, {"state": "revert-failed", "failed_step": attempt.step, **attempt.data()}
+        ) from broken
     state = "revert-failed" if outcome.verdict == revert.FAILED else f"reverted-{outcome.verdict}"
     data = {"state": state, "failed_step": attempt.step, **attempt.data(), "after": outcome.after}
     code = error.code if isinstance(error, (Failed, Refused)) else "interrupted"

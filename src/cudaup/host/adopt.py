@@ -99,7 +99,7 @@ def _make_generation(ctx: Context, known: Adoption, described: Json) -> None:
         "packages": described["packages"],
         "env": {},
         "imports": [],
-        "suite": ctx.options.get("suite"),
+        "suite": ctx.options.get("smoke"),
         "confirmed": True,  # it is what this host runs
         "proven": None,
         "smoke": None,

@@ -5,13 +5,22 @@ import shutil
 
 from cudaup.host.files import fsync_dir
 from cudaup.host.layout import Layout
+from cudaup.host.protocol import Refused
 
 _BLOCKS_BYTES = 1 << 20
 _INODES = 16
 
 
 def lay(layout: Layout) -> None:
-    """Raises OSError when there is no room for it: then there is none for a switch."""
+    """Refused `no-space` when there is no room for it: then there is none for a switch."""
+    try:
+        _lay(layout)
+    except OSError as error:
+        give_up_if_tight(layout)
+        raise Refused("no-space", f"no room at `{layout.root}` for a switch: {error}", "free some, or `gc`") from error
+
+
+def _lay(layout: Layout) -> None:
     layout.ballast.mkdir(exist_ok=True)
     fd = os.open(str(layout.ballast / "blocks"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -25,6 +34,9 @@ def lay(layout: Layout) -> None:
 
 
 def give_up_if_tight(layout: Layout) -> None:
+    """Before the first record of going back is written."""
+    if not layout.ballast.is_dir():
+        return
     room = os.statvfs(str(layout.root))
     if room.f_bavail * room.f_frsize < _BLOCKS_BYTES or (room.f_files > 0 and room.f_favail < _INODES):
         shutil.rmtree(str(layout.ballast), ignore_errors=True)

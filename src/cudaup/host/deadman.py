@@ -8,7 +8,7 @@ import signal
 import subprocess
 from dataclasses import dataclass
 
-from cudaup.host import fence, locks, revert, transit
+from cudaup.host import ballast, fence, locks, revert, transit
 from cudaup.host.layout import Layout
 from cudaup.host.protocol import Context, Json, Refused
 from cudaup.host.transit import Transit
@@ -61,6 +61,8 @@ def _watch(ctx: Context) -> Json:
                 done = fire(ctx)
             except Refused:  # busy: an activate that should be reverting by itself
                 patience = patience.after(ctx, pending)
+            except OSError as error:  # a disk gone read-only, say: it may come back
+                ctx.channel.event("revert", "failed", f"trying again: {error}")
             else:
                 if done:
                     return done
@@ -70,6 +72,7 @@ def _watch(ctx: Context) -> Json:
 
 def fire(ctx: Context) -> Json:
     """Put the host back, if it is still due once the lock is ours. Refused `busy`. Empty when it was not due."""
+    ballast.give_up_if_tight(ctx.layout)
     with fence.mutation(ctx, "deadman", {}, own_right=True, wait_s=_LOCK_WAIT_S) as change:
         pending = transit.read(ctx.layout)
         if pending is None or not _is_due(ctx, pending):

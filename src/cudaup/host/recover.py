@@ -3,7 +3,7 @@
 import shutil
 from typing import List, Optional
 
-from cudaup.host import adopt, fence, gc, generations, lease, revert, transit
+from cudaup.host import adopt, ballast, fence, gc, generations, lease, revert, transit
 from cudaup.host.fence import Mutation
 from cudaup.host.protocol import Context, Json, Refused
 from cudaup.host.transit import Transit
@@ -22,12 +22,13 @@ def recover(ctx: Context) -> Json:
         raise Refused("in-transit", "a switch is under way and within its deadline", "confirm or roll back, or wait")
     if ctx.dry_run:
         return {"would": _pending_work(ctx)}
+    ballast.give_up_if_tight(ctx.layout)
     with fence.mutation(ctx, "recover", {"boot": is_boot}, own_right=True) as change:
         return _settle(ctx, change, is_boot=is_boot)
 
 
 def _settle(ctx: Context, change: Mutation, *, is_boot: bool) -> Json:
-    state, actions = "clean", _settle_half_done(ctx)
+    state, actions = "clean", []
     pending = transit.read(ctx.layout)
     if _is_live(ctx, pending):
         raise Refused("in-transit", "a switch has begun meanwhile")
@@ -36,6 +37,7 @@ def _settle(ctx: Context, change: Mutation, *, is_boot: bool) -> Json:
         state = f"reverted-{outcome.verdict}" if outcome.verdict != revert.FAILED else "revert-failed"
         actions.append(f"went back from {pending.target} to {pending.origin}")
         actions += outcome.problems
+    actions += _settle_half_done(ctx)
     _close_intents(ctx, change, actions)
     return {"state": state if pending or not actions else "settled", "actions": actions}
 
@@ -47,7 +49,6 @@ def _is_live(ctx: Context, pending: Optional[Transit]) -> bool:
 
 
 def _settle_half_done(ctx: Context) -> List[str]:
-    """Before any link is changed, as a half-made adopt may lack its directory's new place."""
     actions = adopt.settle(ctx)
     for leftover in [*generations.incomplete(ctx.layout), *gc.leftovers(ctx.layout)]:
         shutil.rmtree(str(leftover))

@@ -37,7 +37,7 @@ def run_suite(
 ) -> List[Json]:
     """The verdict of every case of the suite, in its order; `suite` is as in docs/host-program.md."""
     verdicts = []
-    with _workplace(layout) as work:
+    with workplace(layout) as work:
         asked = context_of(layout.generation(generation_id), suite)
         for case in suite["cases"]:
             channel.event("smoke", "started", f"{case} on {generation_id}")
@@ -137,7 +137,7 @@ def _environment(asked: Json, folder: Path) -> Dict[str, str]:
 
 
 @contextmanager
-def _workplace(layout: Layout) -> Iterator[Path]:
+def workplace(layout: Layout) -> Iterator[Path]:
     """A directory of our own with the cases in it, wherever there is room: going back must work on a full disk."""
     work = Path(tempfile.mkdtemp(prefix="cudaup-smoke-", dir=str(_roomy(layout))))
     try:

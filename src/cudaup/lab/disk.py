@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import io
+import os
 import subprocess
 import time
 from dataclasses import dataclass
@@ -52,12 +55,8 @@ class HostDisk:
     def fill(self) -> None:
         """Real ENOSPC: one file beside the upper takes every block that is left."""
         with (self.base / "ballast").open("ab", buffering=0) as stream:
-            size = len(_CHUNK)
-            while size:  # the last blocks are smaller than a chunk
-                try:
-                    stream.write(_CHUNK[:size])
-                except OSError:
-                    size //= 2
+            while _fill(stream):  # ext4 reserves more than a write needs, and gives it back when the data is on disk
+                os.fsync(stream.fileno())
 
     def unfill(self) -> None:
         (self.base / "ballast").unlink(missing_ok=True)
@@ -76,6 +75,19 @@ class HostDisk:
         kernel.unmount(self.base)
         wait_until_detached(self.image)
         self.attach()
+
+
+def _fill(stream: io.RawIOBase) -> int:
+    """Write until not one byte fits; a big write may fail whole where a small one fits. Returns the bytes written."""
+    written, size = 0, len(_CHUNK)
+    while size:
+        try:
+            written += stream.write(_CHUNK[:size]) or 0
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            size //= 2
+    return written
 
 
 def wait_until_detached(images: Path) -> None:

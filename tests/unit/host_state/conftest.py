@@ -29,4 +29,4 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 @pytest.fixture
 def adopted(machine: Machine) -> str:
     """The old environment's generation."""
-    return str(adopt.adopt(machine.call(path=str(machine.path), suite=None))["generation"])
+    return str(adopt.adopt(machine.call(path=str(machine.path), smoke=None))["generation"])

@@ -28,6 +28,7 @@ class HandClock(Clock):
     now: float = 1000.0
     boot: str = "boot-1"
     began: float = 0.0
+    pace: float = 1.0
 
     def wall(self) -> float:
         return 1_800_000_000.0 + self.now
@@ -43,7 +44,7 @@ class HandClock(Clock):
 
     def sleep(self, seconds: float) -> None:
         time.sleep(0.01)  # real processes come and go meanwhile
-        self.now += seconds
+        self.now += seconds * self.pace
 
     def reboot(self) -> None:
         self.boot, self.began = self.boot + "+", self.now

@@ -27,7 +27,7 @@ def names_in(folder: Path) -> list[str]:
 
 def test_the_path_becomes_a_link_and_the_directory_stays_the_same_one(machine: Machine) -> None:
     before = picture(machine.path)
-    answer = adopt.adopt(machine.call(path=str(machine.path), suite=None))
+    answer = adopt.adopt(machine.call(path=str(machine.path), smoke=None))
     layout, generation = machine.ctx.layout, answer["generation"]
 
     assert machine.path.readlink() == layout.current / "venv"
@@ -40,13 +40,13 @@ def test_the_path_becomes_a_link_and_the_directory_stays_the_same_one(machine: M
     )
     assert run.stdout == b"1.0\n"
 
-    again = adopt.adopt(machine.call(path=str(machine.path), suite=None))
+    again = adopt.adopt(machine.call(path=str(machine.path), smoke=None))
     assert again == {**answer, "changed": False}
 
 
 def test_forget_gives_everything_back(machine: Machine) -> None:
     before = picture(machine.folder / "ml-env")
-    adopt.adopt(machine.call(path=str(machine.path), suite=None))
+    adopt.adopt(machine.call(path=str(machine.path), smoke=None))
     machine.stage("0002-abcdef")
     forget.forget(machine.ctx)
 
@@ -128,7 +128,7 @@ def test_what_cannot_be_adopted_is_refused_with_the_reason(
     path = prepare(machine.path)
     try:
         with pytest.raises(Refused, match=reason) as refusal:
-            adopt.adopt(machine.call(path=str(path), suite=None))
+            adopt.adopt(machine.call(path=str(path), smoke=None))
     finally:
         subprocess.run(["chattr", "-i", machine.path], check=False, stderr=subprocess.DEVNULL)
     assert refusal.value.code == "unsafe"
@@ -137,7 +137,7 @@ def test_what_cannot_be_adopted_is_refused_with_the_reason(
 
 def test_a_second_path_is_refused(machine: Machine, adopted: str) -> None:
     with pytest.raises(Refused, match=str(machine.path)) as refusal:
-        adopt.adopt(machine.call(path="/somewhere/else", suite=None))
+        adopt.adopt(machine.call(path="/somewhere/else", smoke=None))
     assert (refusal.value.code, generations.current_id(machine.ctx.layout)) == ("unsupported", adopted)
 
 
@@ -161,7 +161,7 @@ for module, names in ((adopt, "exchange fsync_dir"), (generations, "fsync_dir wr
         setattr(module, name, dying(getattr(module, name)))
 for name in ("symlink_to", "mkdir", "replace"):
     setattr(Path, name, dying(getattr(Path, name)))
-adopt.adopt(Context(Path(sys.argv[1]), Channel(), io.BytesIO(), options={"path": sys.argv[2], "suite": None}))
+adopt.adopt(Context(Path(sys.argv[1]), Channel(), io.BytesIO(), options={"path": sys.argv[2], "smoke": None}))
 """
 
 

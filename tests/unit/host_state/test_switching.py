@@ -1,6 +1,10 @@
 """activate, confirm, the timer, rollback and recover, with a service that really runs."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -289,6 +293,48 @@ def test_a_rollback_killed_half_way_is_finished_by_the_timer_at_once(
     monkeypatch.undo()
     assert deadman.fire(machine.ctx)["state"] == "reverted-proven"
     assert (machine.served_from(), generations.current_id(machine.ctx.layout)) == (f".ml-env.{adopted}", adopted)
+
+
+_HOLDER = """
+import fcntl, json, os, sys, time
+fd = os.open(sys.argv[1], os.O_RDWR)
+fcntl.flock(fd, fcntl.LOCK_EX)
+os.ftruncate(fd, 0)
+os.pwrite(fd, json.dumps({"pid": os.getpid(), "op": "activate"}).encode(), 0)
+print("held", flush=True)
+time.sleep(600)
+"""
+
+
+def test_the_timer_kills_an_activate_that_hangs_and_goes_back(machine: Machine, adopted: str) -> None:
+    activated(machine)
+    os.close(machine.systemd.timers.pop())  # this test is the timer
+    began = machine.clock.now
+    machine.clock.pace = 50
+    command = [sys.executable, "-c", _HOLDER, str(machine.ctx.layout.lock)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as hanging:
+        assert hanging.stdout is not None
+        hanging.stdout.readline()
+        assert deadman.run(machine.ctx)["state"] == "reverted-proven"
+        assert hanging.wait() == -signal.SIGKILL
+    assert machine.clock.now - began > 60 + 150  # not before its deadline and its grace
+    assert_old_stack(machine, adopted)
+
+
+def test_a_timer_beside_another_stands_by_until_that_one_is_gone(machine: Machine, adopted: str) -> None:
+    activated(machine)
+    machine.clock.pace = 50
+    asleep = machine.clock.sleep
+
+    def older_timer_dies(seconds: float) -> None:
+        asleep(seconds)
+        if machine.clock.now > 1200 and machine.systemd.timers:
+            assert machine.served_from() == NEW  # long due, but not ours to do
+            os.close(machine.systemd.timers.pop())
+
+    machine.clock.sleep = older_timer_dies  # type: ignore[method-assign]
+    assert deadman.run(machine.ctx)["state"] == "reverted-proven"
+    assert_old_stack(machine, adopted)
 
 
 def _die_after(monkeypatch: pytest.MonkeyPatch, phase: str) -> None:

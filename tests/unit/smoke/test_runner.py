@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -41,18 +42,20 @@ def layout(tmp_path: Path) -> Layout:
 
 
 @pytest.fixture
-def run(layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunOne:
-    """Runs a case of the test's own."""
-    folder = tmp_path / "work" / "cudaup" / "smoke"
-    folder.mkdir(parents=True)
-    for place in (folder.parent, folder):
-        (place / "__init__.py").touch()
+def work(layout: Layout) -> Iterator[Path]:
+    with smoke.workplace(layout) as work:
+        yield work
+
+
+@pytest.fixture
+def run(layout: Layout, work: Path, monkeypatch: pytest.MonkeyPatch) -> RunOne:
+    """Runs a case of the test's own among the real ones."""
 
     def run_one(source: str, *, by: str = "host", limit_s: float = 20, stop: bool = False) -> Json:
         monkeypatch.setattr(smoke, "_BY_GENERATION", {"probe": by == "generation"})
-        (folder / "probe.py").write_text(SAY + source)
+        (work / "cudaup" / "smoke" / "probe.py").write_text(SAY + source)
         asked = smoke.context_of(layout.generation(ID), {"cases": ["probe"], "imports": ["x"]})
-        return smoke.run_case("probe", tmp_path / "work", asked, limit_s, lambda: stop)
+        return smoke.run_case("probe", work, asked, limit_s, lambda: stop)
 
     return run_one
 
@@ -102,12 +105,12 @@ def test_a_hang_is_an_error_and_takes_its_children_with_it(run: RunOne, tmp_path
     assert time.monotonic() - began < 10
 
 
-def test_what_a_case_leaves_running_is_ended(run: RunOne, tmp_path: Path) -> None:
+def test_what_a_case_leaves_is_removed(run: RunOne, work: Path) -> None:
     source = "import subprocess\nchild = subprocess.Popen(['sleep', '60'], start_new_session=True)\n"
     found = run(source + "say(verdict='pass', evidence={'pid': child.pid})")
     assert found["verdict"] == "pass"
     assert is_gone(found["evidence"]["pid"])
-    assert list((tmp_path / "work").iterdir()) == [tmp_path / "work" / "cudaup"]
+    assert list(work.iterdir()) == [work / "cudaup"]
 
 
 def test_a_stop_is_an_error(run: RunOne) -> None:

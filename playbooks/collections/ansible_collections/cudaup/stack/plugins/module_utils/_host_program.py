@@ -52,3 +52,9 @@ def answer(stdout: str) -> dict[str, Any] | None:
 def has_changed(data: dict[str, Any]) -> bool:
     """A dry run says what it would do in `would`."""
     return bool(data.get("changed") or data.get("would"))
+
+
+def message(found: dict[str, Any]) -> str:
+    """A refusal or failure in one line."""
+    fix = found.get("fix")
+    return str(found.get("text", "")) + (f" (fix: {fix})" if fix else "")

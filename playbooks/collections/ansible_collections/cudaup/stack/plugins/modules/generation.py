@@ -96,26 +96,18 @@ import sys
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils._host_program import Step, answer, has_changed, options, steps
+from ..module_utils._host_program import Step, answer, has_changed, message, options, steps
 
 
 def call(module: AnsibleModule, step: Step) -> dict:
-    """The data of one verb; ends the module when the host program did not do it."""
+    """What the host program answered, or an object of the same shape when it gave no answer."""
     params = module.params
     program = params["program"] or params["root"] + "/bin/cudaup-host"
     command = [sys.executable, program, *step.argv]
     command += options(params["root"], params["epoch"], dry_run=module.check_mode)
     status, stdout, stderr = module.run_command(command, data=step.stdin, binary_data=True, check_rc=False)
-    found = answer(stdout)
-    if found is None:
-        module.fail_json(msg="the host program gave no answer", step=step.key, rc=status, stderr=stderr[-4000:])
-    if found["kind"] != "result":
-        fix = found.get("fix") or ""
-        message = found.get("text", "") + (" (fix: " + fix + ")" if fix else "")
-        module.fail_json(
-            msg=message, step=step.key, kind=found["kind"], code=found.get("code", ""), data=found.get("data", {})
-        )
-    return found["data"]
+    silence = "the host program ended with " + str(status) + " and gave no answer: " + stderr[-4000:]
+    return answer(stdout) or {"kind": "broken", "text": silence}
 
 
 def main() -> None:
@@ -129,8 +121,17 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    done = {step.key: call(module, step) for step in steps(module.params)}
-    module.exit_json(changed=any(has_changed(data) for data in done.values()), **done)
+    done = {}
+    changed = False
+    for step in steps(module.params):
+        found = call(module, step)
+        data = found.get("data") or {}
+        if found["kind"] != "result":
+            # What earlier steps changed stays changed, and is said.
+            module.fail_json(msg=message(found), step=step.key, code=found.get("code", ""), changed=changed, **done)
+        done[step.key] = data
+        changed = changed or has_changed(data)
+    module.exit_json(changed=changed, **done)
 
 
 if __name__ == "__main__":
