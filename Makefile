@@ -7,6 +7,7 @@ BIN := $(VENV)/bin
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 APT_PACKAGES := debootstrap iproute2 nftables openssh-client
 APT_PACKAGES_DEV := openssh-server  # tests start their own sshd on loopback; RUNLEVEL=1 below keeps apt from starting one
+HOST_CODE := src/cudaup/host src/cudaup/smoke src/cudaup/audit
 SHELL := /bin/bash
 
 .PHONY: demo test check unit lab-tests format setup setup-dev system clean
@@ -21,8 +22,9 @@ check: setup-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/vermin --target=3.8- --violations --no-tips --eval-annotations src/cudaup/host src/cudaup/smoke src/cudaup/audit
-	cd playbooks && ../$(BIN)/ansible-lint --offline
+	$(BIN)/vermin --target=3.8- --violations --no-tips --eval-annotations $(HOST_CODE)
+	$(BIN)/yamllint --strict playbooks stacks
+	cd playbooks && PATH=$(abspath $(BIN)):$$PATH ANSIBLE_COLLECTIONS_PATH=$$PWD/collections ansible-lint --offline
 	$(BIN)/pytest -q tests/architecture
 
 unit: setup-dev

@@ -29,7 +29,7 @@ def _reason_against(path: Path) -> Optional[str]:
         return "it is not a directory"
     if Path(os.path.realpath(str(path))) != path:
         return f"one of its parents is a link; its real name is `{os.path.realpath(str(path))}`"
-    return _reason_by_owner(path) or _reason_by_mount(path) or _reason_by_flags(path)
+    return _reason_by_mount(path) or _reason_by_owner(path) or _reason_by_flags(path)
 
 
 def _reason_by_owner(path: Path) -> Optional[str]:

@@ -23,12 +23,17 @@ class Mount(NamedTuple):
     def is_networked(self) -> bool:
         return self.fstype.startswith(_NETWORKED)
 
+    @property
+    def is_fit_for_root(self) -> bool:
+        """Whether generations can be kept and run here."""
+        return not self.is_networked and not {"noexec", "ro"} & set(self.options)
+
 
 def prepare_root(layout: Layout) -> None:
     """Make cudaup's own directory. Refused `unsafe` where a generation could not be kept or run."""
     if not layout.root.is_dir():
         mount = mount_of(layout.root)
-        if mount.is_networked or "noexec" in mount.options or "ro" in mount.options:
+        if not mount.is_fit_for_root:
             text = f"`{layout.root}` lies on {mount.fstype} at `{mount.point}` ({','.join(mount.options)})"
             raise Refused("unsafe", text, "choose a root on a local, writable disk that allows programs to run")
         layout.root.mkdir(parents=True, mode=0o755)

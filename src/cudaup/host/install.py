@@ -26,8 +26,10 @@ def install(ctx: Context) -> Json:
         ctx.layout.program.parent.mkdir(exist_ok=True)
         if is_new:
             write_atomic(ctx.layout.program, _FIRST_LINE + content, 0o755)
-        changed = units.install_recovery(ctx) or is_new
-    return {"changed": changed, "sha256": digest}
+        has_new_unit = units.install_recovery(ctx)
+    if has_new_unit:
+        units.begin_recovery(ctx)  # it takes the lock itself
+    return {"changed": is_new or has_new_unit, "sha256": digest}
 
 
 def installed_digest(layout: Layout) -> Optional[str]:

@@ -3,7 +3,7 @@
 import shutil
 from typing import List, Optional
 
-from cudaup.host import adopt, ballast, fence, gc, generations, lease, revert, transit
+from cudaup.host import adopt, ballast, fence, gc, generations, lease, locks, revert, transit
 from cudaup.host.fence import Mutation
 from cudaup.host.protocol import Context, Json, Refused
 from cudaup.host.transit import Transit
@@ -20,6 +20,10 @@ def recover(ctx: Context) -> Json:
         if is_boot:  # pulled in by a service that an activate starts: nothing to do, and nothing to wait for
             return {"state": "in-transit", "actions": []}
         raise Refused("in-transit", "a switch is under way and within its deadline", "confirm or roll back, or wait")
+    if is_boot and locks.is_held(
+        ctx.layout.lock
+    ):  # pulled in by somebody's start; whoever works here, it is not a boot
+        return {"state": "busy", "actions": []}
     if ctx.dry_run:
         return {"would": _pending_work(ctx)}
     ballast.give_up_if_tight(ctx.layout)

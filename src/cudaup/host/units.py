@@ -42,15 +42,19 @@ WantedBy=multi-user.target
 
 
 def install_recovery(ctx: Context) -> bool:
-    """Whether anything changed. Starting it once makes later pulls by the drop-ins do nothing until the next boot."""
+    """Whether anything changed."""
     if not ctx.systemd.is_running():
         return False
     if not _put(ctx.systemd.unit_dir / RECOVER_UNIT, _filled(_RECOVER_TEXT, ctx.layout)):
         return False
     ctx.systemd.reload()
     ctx.systemd.enable(RECOVER_UNIT)
-    ctx.systemd.start(RECOVER_UNIT)
     return True
+
+
+def begin_recovery(ctx: Context) -> None:
+    """Once for this boot: it stays active, so that the services' drop-ins pull in nothing until the next."""
+    ctx.systemd.start(RECOVER_UNIT)
 
 
 def install_drop_ins(ctx: Context, names: Sequence[str]) -> bool:

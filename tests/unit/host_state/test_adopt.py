@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.unit.host_state.machine import Machine
 
-from cudaup.host import adopt, adoption, forget, generations, manifest, recover
+from cudaup.host import adopt, adoptable, adoption, forget, generations, manifest, recover
 from cudaup.host.protocol import Refused
 
 
@@ -93,16 +93,6 @@ def file(path: Path) -> Path:
     return path / "pyvenv.cfg"
 
 
-def foreign(path: Path) -> Path:
-    os.chown(path, 4711, -1)
-    return path
-
-
-def immutable(path: Path) -> Path:
-    subprocess.run(["chattr", "+i", path], check=True)
-    return path
-
-
 def no_environment(path: Path) -> Path:
     (path / "pyvenv.cfg").unlink()
     return path
@@ -114,8 +104,6 @@ def no_environment(path: Path) -> Path:
         (link, "it is a link to"),
         (below_link, "one of its parents is a link"),
         (file, "not a directory"),
-        (foreign, "belongs to uid 4711"),
-        (immutable, "immutable"),
         (no_environment, "no Python environment"),
         (lambda _: Path("/proc"), "a mount point"),
     ],
@@ -126,13 +114,23 @@ def test_what_cannot_be_adopted_is_refused_with_the_reason(
 ) -> None:
     machine.systemd.stop("ml.service")
     path = prepare(machine.path)
-    try:
-        with pytest.raises(Refused, match=reason) as refusal:
-            adopt.adopt(machine.call(path=str(path), smoke=None))
-    finally:
-        subprocess.run(["chattr", "-i", machine.path], check=False, stderr=subprocess.DEVNULL)
+    with pytest.raises(Refused, match=reason) as refusal:
+        adopt.adopt(machine.call(path=str(path), smoke=None))
     assert refusal.value.code == "unsafe"
     assert list(machine.ctx.layout.generations.iterdir()) == []
+
+
+def test_a_foreign_or_immutable_directory_is_refused(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only root could make one, so what the system says about it is made up."""
+    owner = machine.path.stat().st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    with pytest.raises(Refused, match=f"belongs to uid {owner}, not to {owner + 1}"):
+        adoptable.require(machine.path)
+    monkeypatch.undo()
+    adoptable.require(machine.path)
+    monkeypatch.setattr(adoptable, "_flags", lambda path: 0x10 if path == machine.folder else 0)
+    with pytest.raises(Refused, match=f"`{machine.folder}` has the immutable"):
+        adoptable.require(machine.path)
 
 
 def test_a_second_path_is_refused(machine: Machine, adopted: str) -> None:
@@ -144,7 +142,7 @@ def test_a_second_path_is_refused(machine: Machine, adopted: str) -> None:
 _CHILD = """
 import sys
 from pathlib import Path
-from cudaup.host import adopt, adoption, files, generations
+from cudaup.host import adopt, adoptable, adoption, files, generations
 from cudaup.host.protocol import Context, Channel
 import io, os
 left = int(sys.argv[3])

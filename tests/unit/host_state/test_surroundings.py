@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from tests.unit.host_state.machine import Machine
 
-from cudaup.host import forget, ground, health, processes, services, units
+from cudaup.host import forget, health, processes, services, units
 from cudaup.host.ground import Mount, parse_mounts
 from cudaup.host.proof import never
-from cudaup.host.protocol import Failed, Refused
+from cudaup.host.protocol import Failed
 from cudaup.host.systemd import unit_in_cgroup
 
 # Debian 12, systemd 252, cgroup 2; then CentOS 7, systemd 219, cgroup 1; then a login, a container, a user's service.
@@ -41,11 +41,13 @@ def test_mounts_as_proc_shows_them() -> None:
     assert (root.is_networked, data.is_networked) == (False, True)
 
 
-def test_a_root_where_nothing_could_run_is_refused(machine: Machine) -> None:
-    layout = machine.ctx.layout._replace(root=Path("/proc/cudaup"))
-    with pytest.raises(Refused, match=r"lies on proc at `/proc` \(rw,.*noexec") as refusal:
-        ground.prepare_root(layout)
-    assert refusal.value.code == "unsafe"
+@pytest.mark.parametrize(
+    ("options", "fstype", "is_fit"),
+    [("rw", "overlay", True), ("rw,noexec", "ext4", False), ("ro", "ext4", False), ("rw", "fuse.sshfs", False)],
+)
+def test_where_the_root_may_lie(options: str, fstype: str, is_fit: bool) -> None:  # noqa: FBT001 - a table
+    (mount,) = parse_mounts(f"21 1 8:1 / /opt {options} - {fstype} /dev/sda1 rw\n")
+    assert mount.is_fit_for_root is is_fit
 
 
 def test_drop_ins_are_written_once_and_found_again_by_what_they_say(machine: Machine) -> None:
