@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 
 from cudaup.app.fleet import on_each
@@ -86,7 +85,7 @@ def _go_back(run: Run, member: Member) -> None:
     state = str(data["state"])
     outcome = Outcome.ROLLED_BACK if state == _PROVEN else OUTCOMES.get(state, Outcome.ROLLBACK_UNPROVEN)
     phase = Phase.DONE if kind == "result" else Phase.FAILED
-    close_step(run, member, Action.ROLLBACK, phase, Notes(text=text or json.dumps(data.get("problems", [])), data=data))
+    close_step(run, member, Action.ROLLBACK, phase, Notes(text=text or "; ".join(data.get("problems", ())), data=data))
     reason = text or f"on {member.target}, {'proven' if outcome is Outcome.ROLLED_BACK else 'not proven'}"
     end(run, member, outcome, reason, smoke=after, to=member.target)
 

@@ -58,6 +58,10 @@ class Member:
     def name(self) -> str:
         return self.host.name
 
+    @property
+    def is_going_back(self) -> bool:
+        return any(planned.action is Action.ROLLBACK for planned in self.plan.steps)
+
 
 @dataclass
 class Notes:
@@ -131,8 +135,14 @@ def settle(
         time=run.clock.now(), host=member.name, outcome=outcome, reason=reason, to_generation=to, smoke=smoke
     )
     run.record(member.settled)
-    kind = Kind.DONE if outcome.is_good else Kind.FAILED
-    run.tell(member.name, "settled", kind, f"{outcome}: {reason}", {"outcome": outcome.value})
+    is_wanted = outcome.is_good or (member.is_going_back and outcome is Outcome.ROLLED_BACK)
+    run.tell(
+        member.name,
+        "settled",
+        Kind.DONE if is_wanted else Kind.FAILED,
+        f"{outcome}: {reason}",
+        {"outcome": outcome.value},
+    )
 
 
 def settle_if_nothing_to_do(run: Run, member: Member) -> None:

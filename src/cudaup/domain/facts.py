@@ -160,7 +160,7 @@ class Gpu(Observed):
     uuid: str
     name: str
     compute_cap: str
-    memory_mib: int
+    memory_mib: int | None = None  # GPUs that share the host's memory have none of their own
     bus_id: str
 
 

@@ -137,7 +137,7 @@ def _arm(ctx: Context, change: Mutation, target: str, running: Tuple[str, ...]) 
     )
     with change.step("arm", transit.as_json(pending)):
         ballast.lay(ctx.layout)
-        generations.update(ctx.layout, target, suite=pending.suite)
+        generations.update(ctx.layout, target, suite=pending.suite, health=pending.health)
         units.install_drop_ins(ctx, running)
         adoption.remember_units(ctx.layout, running)
         begin(ctx, change, pending)
@@ -167,7 +167,7 @@ def _forward(attempt: Attempt) -> None:
         generations.switch(ctx.layout, pending.target)
     revert.mark(ctx, transit.SWITCHED)
     attempt.enter("start")
-    services.start(ctx, pending.units)
+    services.start(ctx, pending.units, attempt.is_abandoned)
     attempt.enter("health")
     health.require(ctx, pending.units, pending.health, attempt.is_abandoned)
     attempt.enter("live-proof")
@@ -180,8 +180,7 @@ def _smoke_target(attempt: Attempt) -> None:
     result = proof.run(ctx, target, suite, attempt.is_abandoned)
     attempt.smoke = result.cases
     if not result.is_proven:
-        bad = [f"{case['case']} is {case['verdict']} ({case['reason']})" for case in result.not_passed()]
-        raise Failed("smoke", f"the smoke of {target} does not pass: {'; '.join(bad)}")
+        raise Failed("smoke", f"the smoke of {target} does not pass: {'; '.join(result.objections(suite))}")
     proof.remember(ctx, target, suite, result)
 
 

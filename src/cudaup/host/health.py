@@ -1,30 +1,30 @@
 """Whether the services answer: an HTTP address, a command, or, with neither, units that stay up."""
 
 import http.client
-import subprocess
 from typing import Callable, Optional, Sequence
 from urllib.parse import urlsplit
 
+from cudaup.host import command
 from cudaup.host.protocol import Context, Failed, Json
+from cudaup.host.systemd import ShouldStop
 
 _POLL_S = 0.25
 _STAYS_UP_S = 2
 _DEFAULT_LIMIT_S = 20
 _ANSWER_LIMIT_S = 5
-ShouldStop = Callable[[], bool]
 
 
 def require(ctx: Context, units: Sequence[str], wanted: Json, should_stop: ShouldStop) -> str:
     """What was seen. Raises Failed `health` with the last thing that was wrong."""
-    http_wanted, command = wanted.get("http"), wanted.get("command")
+    http_wanted, argv = wanted.get("http"), wanted.get("command")
     if http_wanted:
         url = str(http_wanted["url"])
         _poll(ctx, lambda: _ask(url), float(http_wanted.get("timeout_s", _DEFAULT_LIMIT_S)), should_stop)
         return f"`{url}` answers"
-    if command:
+    if argv:
         limit_s = float(wanted.get("timeout_s", _DEFAULT_LIMIT_S))
-        _poll(ctx, lambda: _run(command, limit_s), limit_s, should_stop)
-        return f"`{' '.join(command)}` succeeds"
+        _poll(ctx, lambda: _run(argv, limit_s, should_stop), limit_s, should_stop)
+        return f"`{' '.join(argv)}` succeeds"
     _stays_up(ctx, units, should_stop)
     return f"{len(units)} units stay up"
 
@@ -58,20 +58,12 @@ def _ask(url: str) -> Optional[str]:
     return None if 200 <= status < 300 else f"`{url}` answers {status}"
 
 
-def _run(command: Sequence[str], limit_s: float) -> Optional[str]:
+def _run(argv: Sequence[str], limit_s: float, should_stop: ShouldStop) -> Optional[str]:
     try:
-        done = subprocess.run(
-            list(command),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=limit_s,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"`{' '.join(command)}`: {error}"
-    tail = done.stdout.decode(errors="replace").strip()[-400:]
-    return None if done.returncode == 0 else f"`{' '.join(command)}` exits {done.returncode}: {tail}"
+        ran = command.run(argv, limit_s, should_stop=should_stop)
+    except OSError as error:
+        return f"`{' '.join(argv)}`: {error}"
+    return None if ran.is_ok else f"`{' '.join(argv)}`: {ran.why()}: {ran.last_lines()}"
 
 
 def _stays_up(ctx: Context, units: Sequence[str], should_stop: ShouldStop) -> None:

@@ -1,13 +1,14 @@
 """Smoke of a generation with its record: what counts as proven, and when an earlier record still holds."""
 
 from pathlib import Path
-from typing import Callable, List, NamedTuple, Optional
+from typing import List, NamedTuple, Optional
 
 from cudaup.host import generations, smoke
 from cudaup.host.protocol import Context, Json
+from cudaup.host.systemd import ShouldStop
 
 _RECORD_CASE = "record"
-ShouldStop = Callable[[], bool]
+_REASON = 200  # characters; the whole reason is in the case
 
 
 class Proof(NamedTuple):
@@ -17,12 +18,14 @@ class Proof(NamedTuple):
     def passes(self) -> List[str]:
         return [str(case["case"]) for case in self.cases if case["verdict"] == "pass"]
 
-    def not_passed(self) -> List[Json]:
-        return [case for case in self.cases if case["verdict"] != "pass"]
+    def objections(self, suite: Json) -> List[str]:
+        """The cases whose verdict `suite` does not accept, each with its reason in short."""
+        accepted = suite.get("accept", {})
+        bad = [case for case in self.cases if case["verdict"] not in accepted.get(case["case"], ["pass"])]
+        return [f"{case['case']} is {case['verdict']} ({_short(case['reason'])})" for case in bad]
 
-
-def never() -> bool:
-    return False
+    def in_words(self) -> str:
+        return ", ".join(f"{case['case']} {case['verdict']}" for case in self.cases)
 
 
 def suite_of(ctx: Context, generation_id: str, fallback: Json) -> Json:
@@ -41,7 +44,7 @@ def run(ctx: Context, generation_id: str, suite: Json, should_stop: ShouldStop) 
     ctx.channel.event("smoke", "started", generation_id)
     cases = smoke.run_suite(ctx.layout, generation_id, suite, ctx.channel, should_stop)
     proof = Proof(cases, smoke.passed(cases, suite))
-    ctx.channel.event("smoke", "done" if proof.is_proven else "failed", generation_id)
+    ctx.channel.event("smoke", "done", f"{generation_id}: {proof.in_words()}")
     return proof
 
 
@@ -71,6 +74,10 @@ def remember(ctx: Context, generation_id: str, suite: Json, proof: Proof) -> Non
     key = _key(ctx, generation_id, suite)
     record = {"key": key, "cases": proof.cases, "passed": proof.is_proven, "time": ctx.clock.wall()}
     generations.update(ctx.layout, generation_id, smoke=record)
+
+
+def _short(reason: str) -> str:
+    return reason if len(reason) <= _REASON else reason[:_REASON] + " ..."
 
 
 def _key(ctx: Context, generation_id: str, suite: Json) -> Json:

@@ -10,6 +10,7 @@ from cudaup.host import adoption, ballast, generations, health, lease, live, pro
 from cudaup.host.fence import Mutation
 from cudaup.host.files import write_json
 from cudaup.host.protocol import Context, Failed, Json
+from cudaup.host.systemd import never
 from cudaup.host.transit import Transit
 
 PROVEN, UNPROVEN, FAILED = "proven", "unproven", "failed"
@@ -77,7 +78,7 @@ def _proven(ctx: Context, pending: Transit, problems: List[str], *, at_boot: boo
     if not at_boot:  # at boot they start behind this very program
         problems = [*problems, *_live_problems(ctx, pending)]
     suite = proof.suite_of(ctx, pending.origin, pending.suite)
-    smoked = proof.again(ctx, pending.origin, suite, proof.remembered(ctx, pending.origin), proof.never)
+    smoked = proof.again(ctx, pending.origin, suite, proof.remembered(ctx, pending.origin), never)
     if not smoked.is_proven:
         problems = [*problems, f"the smoke of {pending.origin} does not pass"]
     return Reverted(UNPROVEN if problems else PROVEN, smoked.cases, problems)
@@ -85,7 +86,7 @@ def _proven(ctx: Context, pending: Transit, problems: List[str], *, at_boot: boo
 
 def _live_problems(ctx: Context, pending: Transit) -> List[str]:
     try:
-        health.require(ctx, pending.units, pending.health, proof.never)
+        health.require(ctx, pending.units, pending.health, never)
         live.require(ctx, pending.units, pending.origin)
     except Failed as error:
         return [error.text]

@@ -55,7 +55,7 @@ def _begin(ctx: Context, change: Mutation, target: str) -> Transit:
         units=activate.require_vacant_but_for_services(ctx, current),
         ttl_s=0,
         suite=ctx.options["suite"],
-        health=ctx.options["health"],
+        health=ctx.options["health"] or generations.load(ctx.layout, current).get("health", {}),
     )
     with change.step("arm", transit.as_json(pending)):
         _start_timer(ctx, change)

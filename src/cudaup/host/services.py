@@ -7,7 +7,7 @@ from cudaup.host import adoption, generations, processes
 from cudaup.host.files import sha256_file
 from cudaup.host.processes import Use
 from cudaup.host.protocol import Context, Failed, Json
-from cudaup.host.systemd import UnitState
+from cudaup.host.systemd import ShouldStop, UnitState, never
 
 _VANISH_S = 10
 _POLL_S = 0.1
@@ -61,11 +61,11 @@ def require_vacant(ctx: Context, places: Sequence[Path]) -> None:
         raise Failed("busy", f"still in use after the services stopped: {described(left)}")
 
 
-def start(ctx: Context, units: Sequence[str], *, wait: bool = True) -> None:
+def start(ctx: Context, units: Sequence[str], should_stop: ShouldStop = never, *, wait: bool = True) -> None:
     """Raises Failed `services`. At boot nothing is waited for: the units are ordered behind the recovery itself."""
     for unit in units:
         ctx.systemd.reset_failed(unit)  # a start limit reached by the other stack must not count
-        outcome = ctx.systemd.start(unit) if wait else ctx.systemd.enqueue(unit)
+        outcome = ctx.systemd.start(unit, should_stop) if wait else ctx.systemd.enqueue(unit)
         if not outcome.ok:
             raise Failed("services", f"`{unit}` does not start: {outcome.text}")
 

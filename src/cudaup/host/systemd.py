@@ -1,11 +1,18 @@
 """The only caller of systemctl and systemd-run. Where systemd does not run there are no units, and that is said."""
 
-import subprocess
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Optional, Sequence
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence
+
+from cudaup.host import command
 
 UNIT_DIR = Path("/etc/systemd/system")
 _CALL_LIMIT_S = 120
+_START_LIMIT_S = 1800
+ShouldStop = Callable[[], bool]
+
+
+def never() -> bool:
+    return False
 
 
 class Outcome(NamedTuple):
@@ -34,8 +41,9 @@ class Systemd:
         pid = int(fields.get("MainPID", "0") or 0)
         return UnitState(fields.get("ActiveState", "unknown"), pid, Path(fragment) if fragment else None)
 
-    def start(self, unit: str) -> Outcome:
-        return _run(["systemctl", "start", unit])
+    def start(self, unit: str, should_stop: ShouldStop = never) -> Outcome:
+        """Waits until it is up, which for a service that loads a model first is long."""
+        return _run(["systemctl", "start", unit], _START_LIMIT_S, should_stop)
 
     def enqueue(self, unit: str) -> Outcome:
         """Start it when its turn comes; does not wait."""
@@ -80,16 +88,10 @@ def unit_in_cgroup(content: str) -> Optional[str]:
     return None
 
 
-def _run(argv: List[str]) -> Outcome:
+def _run(argv: List[str], limit_s: float = _CALL_LIMIT_S, should_stop: ShouldStop = never) -> Outcome:
     try:
-        done = subprocess.run(
-            argv,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=_CALL_LIMIT_S,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
+        ran = command.run(argv, limit_s, should_stop=should_stop)
+    except OSError as error:
         return Outcome(ok=False, text=f"{' '.join(argv)}: {error}")
-    return Outcome(ok=done.returncode == 0, text=done.stdout.decode(errors="replace").strip())
+    said = ran.out if ran.is_ok else f"{' '.join(argv)}: {ran.why()}: {ran.last_lines()}"
+    return Outcome(ok=ran.is_ok, text=said.strip())

@@ -4,6 +4,7 @@ from cudaup.host import facts as fact_finder
 from cudaup.host import generations, lease, manifest, proof
 from cudaup.host.lease import Claim
 from cudaup.host.protocol import Context, Json, Refused
+from cudaup.host.systemd import never
 
 
 def facts(ctx: Context) -> Json:
@@ -33,7 +34,7 @@ def verify(ctx: Context) -> Json:
 
 def smoke_suite(ctx: Context) -> Json:
     generation_id = _generation(ctx)
-    result = proof.run(ctx, generation_id, ctx.options["suite"], proof.never)
+    result = proof.run(ctx, generation_id, ctx.options["suite"], never)
     return {"generation": generation_id, "cases": result.cases, "passed": result.is_proven}
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from cudaup.host import envfile, generations, lease, manifest
 from cudaup.host.clock import Clock
 from cudaup.host.protocol import Channel, Context, Json
-from cudaup.host.systemd import Outcome, Systemd, UnitState
+from cudaup.host.systemd import Outcome, ShouldStop, Systemd, UnitState, never
 
 SUITE = {"cases": ["record"]}
 TIMES = {"ttl": 60.0, "ceiling": 600.0, "suite": SUITE, "health": {}}
@@ -60,6 +60,7 @@ class LocalSystemd(Systemd):
     running: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
     broken_on: str = ""  # a generation on which no service starts
     timers: list[int] = field(default_factory=list)
+    enqueued: list[str] = field(default_factory=list)  # jobs that wait until the boot has come so far
 
     def is_running(self) -> bool:
         return True
@@ -69,9 +70,11 @@ class LocalSystemd(Systemd):
         is_up = process is not None and process.poll() is None
         return UnitState("active" if is_up else "inactive", process.pid if process and is_up else 0, None)
 
-    def start(self, unit: str) -> Outcome:
+    def start(self, unit: str, should_stop: ShouldStop = never) -> Outcome:
         if self.show(unit).active == "active":
             return Outcome(ok=True, text="")
+        if should_stop():
+            return Outcome(ok=False, text="stopped on request")
         if self.broken_on and (self.root / "current").readlink().name.endswith(self.broken_on):
             return Outcome(ok=False, text="broken here")
         env_file = self.root / "current" / "env"
@@ -84,7 +87,8 @@ class LocalSystemd(Systemd):
         return Outcome(ok=True, text="")
 
     def enqueue(self, unit: str) -> Outcome:
-        return self.start(unit)
+        self.enqueued.append(unit)
+        return Outcome(ok=True, text="")
 
     def stop(self, unit: str) -> Outcome:
         process = self.running.pop(unit, None)

@@ -62,6 +62,15 @@ def test_previous_can_be_put_back_as_it_was(layout: Layout, wanted: str | None) 
     assert (names(layout), links(layout)) == ((C, wanted), before)
 
 
+def test_no_link_is_lost_when_another_ones_name_is_taken(layout: Layout) -> None:
+    before = links(layout)
+    for target in (B, C, B):
+        generations.switch(layout, target)
+    assert [path.name for path in layout.links.iterdir()] == [C]  # it names A
+    generations.set_previous(layout, None)
+    assert links(layout) == before
+
+
 def test_a_link_that_got_lost_is_made_anew(layout: Layout) -> None:
     (layout.links / C).unlink()
     generations.switch(layout, C)

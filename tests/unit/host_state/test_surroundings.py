@@ -10,9 +10,8 @@ from tests.unit.host_state.machine import Machine
 
 from cudaup.host import forget, health, processes, services, units
 from cudaup.host.ground import Mount, parse_mounts
-from cudaup.host.proof import never
 from cudaup.host.protocol import Failed
-from cudaup.host.systemd import unit_in_cgroup
+from cudaup.host.systemd import never, unit_in_cgroup
 
 # Debian 12, systemd 252, cgroup 2; then CentOS 7, systemd 219, cgroup 1; then a login, a container, a user's service.
 CGROUPS = [

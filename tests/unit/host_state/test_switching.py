@@ -237,6 +237,9 @@ def test_a_reboot_in_transit_goes_back(machine: Machine, adopted: str, boot: boo
     machine.clock.reboot()
     answer = recover.recover(machine.call(boot=boot))
     assert (answer["state"], answer["actions"]) == ("reverted-proven", [f"went back from {NEW} to {adopted}"])
+    # While the host boots its services are ordered behind this very program: waiting for one would never end.
+    assert machine.systemd.enqueued == (["ml.service"] if boot else [])
+    machine.systemd.start("ml.service")
     assert_old_stack(machine, adopted)
     assert recover.recover(machine.call(boot=False)) == {"state": "clean", "actions": []}
 
@@ -261,6 +264,23 @@ class Killed(BaseException):
     """What SIGKILL is to a process: nothing after it runs."""
 
 
+def _die(*_: object, **__: object) -> None:
+    raise Killed
+
+
+def test_a_revert_killed_half_way_is_finished_by_the_timer_at_once(
+    machine: Machine, adopted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.stage(NEW, breaks=True)
+    monkeypatch.setattr("cudaup.host.services.start", _die)
+    with pytest.raises(Killed):
+        activate.activate(order(machine, machine.take_lease()))
+    monkeypatch.undo()
+    assert machine.systemd.show("ml.service").active == "inactive"
+    assert deadman.fire(machine.ctx)["state"] == "reverted-proven"  # its deadline is not there yet
+    assert_old_stack(machine, adopted)
+
+
 @pytest.mark.parametrize("phase", [transit.ARMED, transit.STOPPED, transit.SWITCHED])
 def test_an_activate_killed_in_any_phase_is_settled_by_the_timer(
     machine: Machine, adopted: str, phase: str, monkeypatch: pytest.MonkeyPatch
@@ -283,11 +303,7 @@ def test_a_rollback_killed_half_way_is_finished_by_the_timer_at_once(
 ) -> None:
     epoch = activated(machine)
     confirm.confirm(machine.call(epoch))
-
-    def die(*_: object, **__: object) -> None:
-        raise Killed
-
-    monkeypatch.setattr("cudaup.host.services.start", die)
+    monkeypatch.setattr("cudaup.host.services.start", _die)
     with pytest.raises(Killed):
         rollback.rollback(machine.call(epoch, to=None, suite={}, health={}))
     monkeypatch.undo()
