@@ -70,7 +70,7 @@ def _adopt(ctx: Context, change: Mutation, path: Path) -> Adoption:
     if os.path.lexists(str(aside)):
         raise Refused("unsafe", f"`{aside}` is in the way")
     uses = services.running_from(ctx, [path])
-    known = Adoption(str(path), str(aside), generation_id, path.stat().st_ino, uses.units)
+    known = Adoption(str(path), str(aside), generation_id, uses.units)
     adoption.write(layout, known)
     _make_generation(ctx, known, described)
     with change.step("adopt-exchange", {"path": str(path), "aside": str(aside), "generation": generation_id}):

@@ -13,20 +13,19 @@ from cudaup.host.protocol import Json
 
 @dataclass(frozen=True)
 class Adoption:
-    """`inode` is the adopted directory's, whatever its name is."""
+    """Where the directory is now is told by which of the two names is one: inode numbers can change with a reboot."""
 
     path: str
     aside: str
     generation: str
-    inode: int
     units: Tuple[str, ...] = ()
 
     def is_in_place(self, layout: Layout) -> bool:
         """The exchange has happened: the path is the link, the directory lies aside."""
-        return leads_to(Path(self.path), layout) and _inode(Path(self.aside)) == self.inode
+        return leads_to(Path(self.path), layout) and _is_real_directory(Path(self.aside))
 
     def is_undone(self) -> bool:
-        return _inode(Path(self.path)) == self.inode
+        return _is_real_directory(Path(self.path)) and not _is_real_directory(Path(self.aside))
 
 
 def link_text(layout: Layout) -> str:
@@ -70,8 +69,5 @@ def public(layout: Layout) -> List[Json]:
     return [{"path": known.path, "aside": known.aside, "generation": known.generation}] if known else []
 
 
-def _inode(path: Path) -> Optional[int]:
-    try:
-        return os.lstat(str(path)).st_ino
-    except FileNotFoundError:
-        return None
+def _is_real_directory(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()

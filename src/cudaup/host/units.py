@@ -76,6 +76,7 @@ def remove_all(ctx: Context) -> List[Path]:
     removed = installed(ctx)
     if any(path.name == RECOVER_UNIT for path in removed):
         ctx.systemd.disable(RECOVER_UNIT)
+        ctx.systemd.stop(RECOVER_UNIT)
     for path in removed:
         path.unlink()
         fsync_dir(path.parent)

@@ -77,6 +77,14 @@ def test_forget_touches_nothing_when_somebody_replaced_the_link(machine: Machine
     assert f".ml-env.{adopted}" in refusal.value.fix
 
 
+def test_a_new_directory_at_the_path_is_not_taken_for_the_old_one(machine: Machine, adopted: str) -> None:
+    machine.path.unlink()
+    machine.path.mkdir()
+    with pytest.raises(Refused, match="not the link that was left"):
+        forget.forget(machine.ctx)
+    assert (machine.folder / f".ml-env.{adopted}" / "pyvenv.cfg").is_file()
+
+
 def link(path: Path) -> Path:
     made = path.with_name("linked")
     made.symlink_to(path)
