@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from cudaup.app.fleet import on_each
 from cudaup.app.ports import Links
-from cudaup.domain.errors import ConnectionFailed, HostProgramBroken
+from cudaup.domain.errors import ConnectionFailed, HostProgramBroken, UsageError
 from cudaup.domain.facts import Facts, Unreachable
 from cudaup.domain.inventory import Host
 
@@ -36,3 +36,20 @@ def collect(links: Links, hosts: Sequence[Host], env_path: str | None) -> Observ
             return Unreachable(reason=error.told)
 
     return on_each(hosts, one)
+
+
+def require_distinct(observed: Observed) -> Observed:
+    """Raise UsageError when two names lead to one machine: one run would hold its lease twice and fight itself."""
+    names: dict[tuple[str | None, str], str] = {}
+    for name, facts in observed.items():
+        if isinstance(facts, Facts):
+            machine = (facts.host.machine_id, facts.host.boot_id)
+            first = names.setdefault(machine, name)
+            if first != name:
+                raise UsageError(
+                    f"{first} and {name} are one machine",
+                    wanted="each machine once",
+                    found=f"boot id {facts.host.boot_id} behind both names",
+                    fix=f"leave one out: -l '!{name}'",
+                )
+    return observed

@@ -21,7 +21,7 @@ from cudaup.adapters.runner import AnsiblePlays
 from cudaup.adapters.stack_file import load_stack
 from cudaup.adapters.wheels import PipWheelStore, cache_directory
 from cudaup.app.apply import apply_plan
-from cudaup.app.collect import Observed, collect
+from cudaup.app.collect import Observed, collect, require_distinct
 from cudaup.app.rollback import roll_back
 from cudaup.app.run import Run
 from cudaup.domain.errors import UsageError
@@ -66,7 +66,8 @@ def stack(path: Path) -> Stack:
 
 
 def observe(on: Fleet, env_path: str | None = None) -> Observed:
-    return collect(on.connections, on.hosts, env_path)
+    """Raise UsageError when two names lead to one machine."""
+    return require_distinct(collect(on.connections, on.hosts, env_path))
 
 
 def make_plan(on: Fleet, wanted: Stack) -> Plan:

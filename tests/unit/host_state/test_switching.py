@@ -331,8 +331,11 @@ def test_the_timer_kills_an_activate_that_hangs_and_goes_back(machine: Machine, 
     with subprocess.Popen(command, stdout=subprocess.PIPE) as hanging:
         assert hanging.stdout is not None
         hanging.stdout.readline()
-        assert deadman.run(machine.ctx)["state"] == "reverted-proven"
-        assert hanging.wait() == -signal.SIGKILL
+        try:
+            assert deadman.run(machine.ctx)["state"] == "reverted-proven"
+            assert hanging.wait(10) == -signal.SIGKILL
+        finally:
+            hanging.kill()
     assert machine.clock.now - began > 60 + 150  # not before its deadline and its grace
     assert_old_stack(machine, adopted)
 
