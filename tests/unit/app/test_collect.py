@@ -24,5 +24,10 @@ def test_two_names_for_one_machine_are_refused_by_name() -> None:
 
 
 def test_machines_cloned_with_their_machine_id_are_still_two() -> None:
-    observed = {"a": make_facts(), "b": OTHER, "c": Unreachable(reason="away"), "d": Unreachable(reason="away")}
+    observed: dict[str, Facts | Unreachable] = {
+        "a": make_facts(),
+        "b": OTHER,
+        "c": Unreachable(reason="away"),
+        "d": Unreachable(reason="away"),
+    }
     assert require_distinct(observed) is observed
