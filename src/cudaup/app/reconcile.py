@@ -69,7 +69,9 @@ def ask_until_settled(run: Run, member: Member, *, ttl_s: float) -> Seen:
     seen = Seen.LOST
     while run.clock.monotonic() < deadline:
         try:
-            seen = judge(read_status(run, member), target=member.target or "", epoch=member.epoch or 0)
+            status = read_status(run, member)
+            member.origin = status.transit.from_ if status.transit else member.origin
+            seen = judge(status, target=member.target or "", epoch=member.epoch or 0)
         except (ConnectionFailed, HostProgramBroken):
             seen = Seen.LOST
         if seen not in {Seen.LOST, Seen.UNDER_WAY}:

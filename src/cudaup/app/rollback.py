@@ -22,7 +22,7 @@ from cudaup.app.run import (
     still_going,
     take_lease,
 )
-from cudaup.app.switch import OUTCOMES, verify
+from cudaup.app.switch import ROLLBACK_LIMIT_S, outcome_of, verify
 from cudaup.domain.errors import ConnectionFailed, HostProgramBroken, HostRefused
 from cudaup.domain.facts import SmokeCase
 from cudaup.domain.inventory import Host
@@ -31,8 +31,6 @@ from cudaup.domain.outcome import Outcome
 from cudaup.domain.plan import Action, RollbackPlan
 
 LEASE_TTL_S = 60.0
-ROLLBACK_LIMIT_S = 900.0
-_PROVEN = "rolled-back-proven"
 
 
 def roll_back(run: Run, plan: RollbackPlan, hosts: Mapping[str, Host]) -> None:
@@ -82,8 +80,7 @@ def _go_back(run: Run, member: Member) -> None:
         _after_disconnect(run, member, error.what)
         return
     after = tuple(SmokeCase.model_validate(case) for case in data.get("after", ()))
-    state = str(data["state"])
-    outcome = Outcome.ROLLED_BACK if state == _PROVEN else OUTCOMES.get(state, Outcome.ROLLBACK_UNPROVEN)
+    outcome = outcome_of(data)
     phase = Phase.DONE if kind == "result" else Phase.FAILED
     close_step(run, member, Action.ROLLBACK, phase, Notes(text=text or "; ".join(data.get("problems", ())), data=data))
     reason = text or f"on {member.target}, {'proven' if outcome is Outcome.ROLLED_BACK else 'not proven'}"

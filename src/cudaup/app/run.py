@@ -46,12 +46,13 @@ class Run:
 
 @dataclass
 class Member:
-    """A host on its way through a run. `epoch` is its lease's, once we hold it."""
+    """A host on its way through a run. `epoch` is its lease's, once we hold it; `origin` where a switch began."""
 
     host: Host
     plan: HostPlan
     epoch: int | None = None
     target: str | None = None
+    origin: str | None = None
     settled: HostSettled | None = None
 
     @property

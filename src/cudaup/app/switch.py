@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from typing import Any
 
 from cudaup.app.reconcile import Seen, ask_until_settled
 from cudaup.app.run import Member, Notes, Run, call, close_step, end, open_step, settle, step
@@ -18,10 +20,15 @@ VERIFY_LIMIT_S = 600.0
 _CEILING_GRACE_S = 240.0
 CONFIRM_TRIES_S = 1.0
 
-OUTCOMES = {
+ROLLBACK_LIMIT_S = 900.0
+
+_OUTCOMES = {
     "reverted-proven": Outcome.ROLLED_BACK,
     "reverted-unproven": Outcome.ROLLBACK_UNPROVEN,
     "revert-failed": Outcome.ROLLBACK_FAILED,
+    "rolled-back-proven": Outcome.ROLLED_BACK,
+    "rolled-back-unproven": Outcome.ROLLBACK_UNPROVEN,
+    "rollback-failed": Outcome.ROLLBACK_FAILED,
 }
 
 
@@ -65,9 +72,10 @@ def switch(run: Run, stack: Stack, member: Member) -> None:
         _take_up_again(run, stack, member, error.what)
         return
     smoke = tuple(SmokeCase.model_validate(case) for case in data.get("smoke", ()))
+    member.origin = data.get("from")
     if kind == "failed":
         close_step(run, member, Action.ACTIVATE, Phase.FAILED, Notes(text=text, data=data))
-        end(run, member, OUTCOMES[str(data["state"])], text, smoke=smoke, to=member.plan.from_generation)
+        end(run, member, outcome_of(data), text, smoke=smoke, to=member.plan.from_generation)
         return
     close_step(run, member, Action.ACTIVATE, Phase.DONE, Notes(text="proven, awaits its confirmation", data=data))
     _confirm(run, stack, member, smoke)
@@ -118,11 +126,33 @@ def _confirm_within(run: Run, member: Member, ttl_s: float) -> None:
 def _after_failed_confirm(
     run: Run, stack: Stack, member: Member, error: CudaupError, smoke: tuple[SmokeCase, ...]
 ) -> None:
-    """Nobody confirmed, so the host goes back by itself; wait for it and say what it came to."""
+    """Not confirmed is not applied: the host goes back, by itself or told so, and we say what it came to."""
+    why = f"not confirmed ({error.what})"
     seen = ask_until_settled(run, member, ttl_s=stack.timers.ttl_s)
     if seen in {Seen.PUT_BACK, Seen.UNPROVEN}:
         open_step(run, member, Action.ROLLBACK)
         close_step(run, member, Action.ROLLBACK, Phase.DONE, Notes(text="the host put itself back"))
-        end(run, member, seen.outcome, f"not confirmed ({error.what}); the host put itself back", smoke=smoke)
+        end(run, member, seen.outcome, f"{why}; the host put itself back", smoke=smoke)
+    elif seen is Seen.AWAITS_CONFIRM and isinstance(error, HostRefused):
+        _put_back(run, member, why, smoke)
     else:
-        settle(run, member, Outcome.IN_TRANSIT, f"not confirmed ({error.what}); its timer decides", smoke=smoke)
+        settle(run, member, Outcome.IN_TRANSIT, f"{why}; its timer decides", smoke=smoke)
+
+
+def _put_back(run: Run, member: Member, why: str, smoke: tuple[SmokeCase, ...]) -> None:
+    """While we renew, its timer would wait for us; so it is told."""
+    open_step(run, member, Action.ROLLBACK)
+    argv = ["rollback", *(["--to", member.origin] if member.origin else [])]
+    try:
+        _, data, text = call(run, member, argv, timeout_s=ROLLBACK_LIMIT_S, action=Action.ROLLBACK)
+    except CudaupError as error:
+        run.tell_failed(member.name, Action.ROLLBACK, error.told)
+        settle(run, member, Outcome.IN_TRANSIT, f"{why}; its timer decides ({error.what})", smoke=smoke)
+        return
+    close_step(run, member, Action.ROLLBACK, Phase.DONE, Notes(text=text, data=data))
+    end(run, member, outcome_of(data), f"{why}; put back", smoke=smoke, to=member.origin)
+
+
+def outcome_of(data: Mapping[str, Any]) -> Outcome:
+    """Of a host's answer after it went back; a word we do not know proves nothing."""
+    return _OUTCOMES.get(str(data.get("state")), Outcome.ROLLBACK_UNPROVEN)

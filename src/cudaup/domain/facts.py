@@ -235,3 +235,11 @@ class Unreachable(Value):
     """Stands where a host's facts would be."""
 
     reason: str
+
+
+def is_settled(observed: Facts | Unreachable) -> bool:
+    """Whether the host answers and is on one generation, with nothing pending and no quarantine."""
+    if isinstance(observed, Unreachable):
+        return False
+    status = observed.cudaup
+    return status is None or (status.transit is None and status.lease.state is not LeaseState.QUARANTINED)

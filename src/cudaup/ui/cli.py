@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from cudaup.domain.errors import CudaupError, UsageError
-from cudaup.domain.facts import Unreachable
+from cudaup.domain.facts import is_settled
 from cudaup.domain.outcome import INTERRUPTED, Outcome
 from cudaup.domain.plan import FleetPlan, HostVerdict, Plan
 from cudaup.domain.plan_file import dump_plan
@@ -122,15 +122,14 @@ def rollback(sources: tuple[str, ...], limit: str | None, to: str | None, *, as_
 @limit_option
 @json_option
 def status(sources: tuple[str, ...], limit: str | None, *, as_json: bool) -> None:
-    """Show each host's generation, state and lease."""
+    """Show each host's generation, state and lease. Exit 5 when one is unreachable, in transit or in quarantine."""
     with wiring.fleet(sources, limit) as on:
         observed = wiring.observe(on)
     if as_json:
         click.echo(json.dumps({name: facts.model_dump(mode="json") for name, facts in observed.items()}, indent=1))
     else:
         click.echo(text.fleet_text(observed))
-    lost = any(isinstance(facts, Unreachable) for facts in observed.values())
-    sys.exit(Outcome.UNREACHABLE.exit_code if lost else 0)
+    sys.exit(0 if all(is_settled(facts) for facts in observed.values()) else Outcome.UNREACHABLE.exit_code)
 
 
 def _required_stack(path: Path | None) -> Path:

@@ -39,6 +39,7 @@ class FakeHost:
     calls: list[str] = field(default_factory=list)
     connections: int = 1
     blobs: set[str] = field(default_factory=set)
+    asked_back_to: str = ""
 
     def answer(self, argv: Sequence[str], data: bytes) -> HostReply:
         verb = "-".join(argv[:2]) if argv[0] in {"lease", "blob"} else argv[0]
@@ -115,6 +116,7 @@ class FakeHost:
 
     def do_rollback(self, argv: Sequence[str], _data: bytes) -> HostReply:
         self._fence(argv)
+        self.asked_back_to = argv[argv.index("--to") + 1]
         self._revert("rollback")
         proven = "proven" if self.revert_proves else "unproven"
         return result({"state": f"rolled-back-{proven}", "from": NEW["id"], "to": OLD["id"], "after": []})

@@ -4,7 +4,7 @@ from tests.unit.app.fake_fleet import NEW, STACK, FakeFleet, FakeHost, as_hosts,
 from tests.unit.domain.builders import NOW, OLD, make_facts
 
 from cudaup.app.apply import apply_plan
-from cudaup.domain.errors import AuthenticationFailed
+from cudaup.domain.errors import AuthenticationFailed, HostRefused
 from cudaup.domain.facts import Unreachable
 from cudaup.domain.outcome import Outcome
 from cudaup.domain.plan import Plan
@@ -109,6 +109,16 @@ def test_a_confirmation_that_comes_too_late_ends_with_the_old_stack() -> None:
     report = applied(fleet)
     assert outcomes(report) == {"a": Outcome.ROLLED_BACK}
     assert fleet.hosts["a"].state["current"]["id"] == OLD["id"]
+
+
+def test_a_refused_confirmation_puts_the_host_back_now_since_its_timer_is_being_renewed() -> None:
+    refused = HostRefused("not confirmed: the old msgpack is mapped", code="not-verified")
+    fleet = fleet_of(FakeHost("a", breaks={"confirm": refused}, breaks_before_effect=True))
+    report = applied(fleet)
+    assert outcomes(report) == {"a": Outcome.ROLLED_BACK}
+    assert fleet.hosts["a"].state["current"]["id"] == OLD["id"]
+    assert fleet.hosts["a"].asked_back_to == OLD["id"]
+    assert fleet.hosts["a"].state["lease"]["state"] == "free"
 
 
 def test_a_failed_play_refuses_its_host_only_and_gives_the_lease_back() -> None:
