@@ -55,7 +55,7 @@ def act(directory: Path) -> None:
     cudaup("apply", *inventory, "-s", str(following), "--yes", expect=4)
     cudaup("status", *inventory, expect=0)
 
-    say("the incident: the whole fleet back to the stack it started with, no index, no Ansible")
+    say("the incident: the whole fleet back to the stack it started with, no index, no play")
     cudaup("rollback", *inventory, "--to", "1", expect=4)
     cudaup("status", *inventory, expect=0)
 

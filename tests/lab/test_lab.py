@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.waiting import eventually
 
 from cudaup.domain.errors import CudaupError, UsageError
 from cudaup.lab import cgroup, machine, registry
@@ -21,13 +22,6 @@ pytestmark = pytest.mark.lab
 
 LabFactory = Callable[..., Lab]
 SAY_OK = ["echo", "ok"]
-
-
-def eventually(condition: Callable[[], bool], what: str, within_s: float = 10.0) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {within_s} s: {what}"
-        time.sleep(0.02)
 
 
 def ssh(lab: Lab, host: str, command: str, *options: str) -> subprocess.CompletedProcess[str]:
@@ -53,6 +47,11 @@ def connect_ms(lab: Lab, host: str) -> float:
     script += "print((time.monotonic() - t) * 1000)"
     argv = lab.exec_argv(["/usr/bin/python3", "-c", script, lab.address(host)])
     return float(subprocess.run(argv, check=True, capture_output=True, text=True).stdout)
+
+
+def best_connect_ms(lab: Lab, host: str) -> float:
+    """The quickest of five: a busy machine makes some slower and none quicker; the first also asks for the address."""
+    return min(connect_ms(lab, host) for _ in range(5))
 
 
 def namespaces(pid: int | str) -> set[str]:
@@ -111,17 +110,19 @@ def test_down_cleans_up_after_a_killed_warden(lab_factory: LabFactory) -> None:
     assert residue(lab, theirs) == []
 
 
-def test_the_last_lab_puts_the_setting_back() -> None:
-    setting = Setting()
-    with machine.locked(machine.LABS / ".lock"):
-        if registry.names():  # labs of others are up right now: theirs to put back
-            assert int(setting.file.read_text()) >= MANY
-            return
-        before = setting.file.read_text()
-        setting.raise_it()
-        assert int(setting.file.read_text()) == MANY
-        setting.put_back()
-        assert setting.file.read_text() == before
+def test_the_last_lab_to_go_puts_the_changed_setting_back(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lab_factory: LabFactory
+) -> None:
+    setting = Setting(file=tmp_path / "max", saved=tmp_path / "saved")
+    setting.file.write_text("128\n")
+    monkeypatch.setattr(registry, "Setting", lambda: setting)
+    monkeypatch.setattr(machine, "LABS", tmp_path / "labs")  # where no labs of others are
+    monkeypatch.setattr(registry, "_LOCK", tmp_path / "labs/.lock")
+    labs = [lab_factory(init="sshd") for _ in range(2)]
+    labs[0].down()
+    assert setting.file.read_text() == f"{MANY}\n"
+    labs[1].down()
+    assert setting.file.read_text() == "128\n"
 
 
 def test_a_second_up_is_refused_and_a_dead_lab_replaced(lab_factory: LabFactory) -> None:
@@ -195,16 +196,6 @@ def test_simulated_gpus_differ_by_host(fleet: Lab) -> None:
     assert fleet.run("h1", ["modinfo", "-F", "version", "nvidia"]).stdout == "590.48.01\n"
 
 
-def test_a_wrong_host_key_is_refused(lab_factory: LabFactory) -> None:
-    lab = lab_factory(hosts=2, init="sshd")
-    known = lab.directory / "known_hosts"
-    first, second = known.read_text().splitlines()
-    known.write_text(f"{first.partition(' ')[0]} {second.partition(' ')[2]}\n")
-    refused = ssh(lab, "h1", "true")
-    assert refused.returncode == 255
-    assert "REMOTE HOST IDENTIFICATION HAS CHANGED" in refused.stderr
-
-
 def test_behind_a_bastion_as_a_user_with_sudo(lab_factory: LabFactory) -> None:
     lab = lab_factory(hosts=1, user="ann", bastion=True)
     assert lab.hosts == ("h1",)
@@ -267,17 +258,18 @@ def test_readonly_and_back(lab_factory: LabFactory) -> None:
 
 def test_latency_and_loss_and_rate_end_with_restore(lab_factory: LabFactory) -> None:
     lab = lab_factory(init="sshd")
+    plain_ms = best_connect_ms(lab, "h1")
     lab.fault("h1", "rate", 2000)
     start = time.monotonic()
     assert len(ssh(lab, "h1", "head -c 250000 /dev/zero").stdout) == 250000
-    assert time.monotonic() - start > 0.8  # two megabits at two a second
+    assert time.monotonic() - start > 0.8  # two megabits at two a second; a busy machine only takes longer
     lab.fault("h1", "latency", 50)
-    connect_ms(lab, "h1")  # the first one also asks for the address
-    assert 95 < connect_ms(lab, "h1") < 190  # there and back
+    late_ms = best_connect_ms(lab, "h1")
+    assert 95 < late_ms - plain_ms < 190  # there and back
     lab.fault("h1", "loss", 100)
     assert not answers(lab, "h1")
     lab.fault("h1", "restore")
-    assert connect_ms(lab, "h1") < 20
+    assert best_connect_ms(lab, "h1") < late_ms / 2
 
 
 def test_killed_sshd_ends_sessions_and_listens_again(lab_factory: LabFactory) -> None:

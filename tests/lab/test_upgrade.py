@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +16,10 @@ pytestmark = pytest.mark.lab
 
 NEW = {"msgpack": "1.2.4", "packaging": "26.4"}
 OLD = {"msgpack": "1.0.8", "packaging": "23.2"}
+ONLY_THE_OLD_IS_HEALTHY = {
+    "command": ["sh", "-c", "curl -sf http://127.0.0.1:8000/ | grep -q 1.0.8"],
+    "timeout_s": 60,
+}
 
 
 @pytest.fixture
@@ -124,7 +127,7 @@ def test_a_controller_that_comes_back_after_another_took_over_is_fenced(
         "it has the lease", lambda: lab.run("h1", ["test", "-e", "/opt/cudaup/lease.json"], check=False).returncode == 0
     )
     old.send_signal(signal.SIGSTOP)
-    time.sleep(3.5)  # the lease's own clock must run out: there is nothing to poll for
+    eventually("its lease runs out", lambda: bool(cudaup.host_status(lab, "h1")["lease"]["expired"]))
     later = small_stack(tmp_path, "later", timers={"lease_s": 30, "ttl_s": 15})
     assert cudaup.outcomes("apply", "-i", lab.inventory, "-s", later, "--yes") == {"h1": "applied"}
     old.send_signal(signal.SIGCONT)
@@ -151,6 +154,28 @@ def test_ctrl_c_settles_what_is_switching_and_leaves_the_rest(
     assert report["hosts"][1]["reason"] == "stopped by the operator before anything was disrupted"
     assert [service(lab, host)["versions"] for host in ("h1", "h2", "h3")] == [NEW, OLD, OLD]
     assert cudaup.host_status(lab, "h2")["lease"]["state"] == "free"
+
+
+def test_a_second_ctrl_c_leaves_at_once_and_the_hosts_timer_puts_it_back(
+    lab_factory: Callable[..., Lab], cudaup: Cudaup, tmp_path: Path
+) -> None:
+    lab = lab_factory(hosts=1)
+    stack = small_stack(tmp_path, "left", timers={"lease_s": 4, "ttl_s": 4}, health=ONLY_THE_OLD_IS_HEALTHY)
+    run = cudaup.start("apply", "-v", "-i", lab.inventory, "-s", stack, "--yes")
+    assert run.stderr is not None
+    for line in run.stderr:
+        if line.split()[:2] == ["h1", "activate/health"]:
+            break
+    run.send_signal(signal.SIGINT)
+    for line in run.stderr:
+        if line.startswith("stopping"):
+            break
+    run.send_signal(signal.SIGINT)
+    out, err = run.communicate(timeout=10)
+    assert run.returncode == 5, out + err
+    assert "h1: in-transit: the run broke off before this host was settled during activate" in out
+    eventually("it went back", lambda: by_hand(lab, "h1", "status")["data"]["transit"] is None)
+    assert service(lab, "h1")["versions"] == OLD
 
 
 def test_an_operator_lost_in_the_middle_of_a_switch_leaves_a_host_that_puts_itself_back(

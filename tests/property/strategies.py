@@ -68,7 +68,7 @@ fleets: st.SearchStrategy[dict[str, Facts | Unreachable]] = st.dictionaries(
     st.sampled_from(NAMES), st.one_of(hosts(), st.just(Unreachable(reason="timeout"))), max_size=len(NAMES)
 )
 
-_UPGRADE = (Action.LEASE, Action.RELAY, Action.PREPARE, Action.VERIFY, Action.ACTIVATE, Action.CONFIRM)
+_UPGRADE = (Action.LEASE, Action.RELAY, Action.PREPARE, Action.ACTIVATE, Action.CONFIRM)
 _AFTER_A_FAILED_SWITCH = (
     Outcome.ROLLED_BACK,
     Outcome.ROLLBACK_UNPROVEN,

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import shlex
 import stat
 import subprocess
@@ -13,7 +14,8 @@ from cudaup.lab import access
 from cudaup.lab.spec import Disk, Init, LabSpec, fleet_of
 
 
-def written(directory: Path, *, user: str | None = None, bastion: bool = False) -> LabSpec:
+def written(directory: Path, *, warden_pid: int = 0, user: str | None = None, bastion: bool = False) -> LabSpec:
+    """Where no process 0 is: from outside the lab's network namespace, unless told otherwise."""
     lab = LabSpec(
         name="lab",
         directory=directory,
@@ -25,7 +27,7 @@ def written(directory: Path, *, user: str | None = None, bastion: bool = False) 
         user=user,
     )
     access.make_keys(lab)
-    access.write_configs(lab, 4242)
+    access.write_configs(lab, warden_pid)
     return lab
 
 
@@ -50,18 +52,23 @@ def test_a_host_is_reached_by_name_and_address_through_the_proxy(tmp_path: Path,
     assert settings["user"] == "root"
 
 
-def test_direct_has_no_proxy(tmp_path: Path) -> None:
+def test_the_inventory_hands_on_the_ssh_configuration(tmp_path: Path) -> None:
     written(tmp_path)
-    assert "proxycommand" not in resolved(tmp_path / "ssh_config-direct", "h1")
-    arguments = inventory(tmp_path / "inventory-direct.yml")["vars"]["ansible_ssh_common_args"]
-    assert shlex.split(arguments) == ["-F", f"{tmp_path}/ssh_config-direct"]
+    arguments = inventory(tmp_path / "inventory.yml")["vars"]["ansible_ssh_common_args"]
+    assert shlex.split(arguments) == ["-F", f"{tmp_path}/ssh_config"]
 
 
-@pytest.mark.parametrize("config", ["ssh_config", "ssh_config-direct"])
-def test_behind_a_bastion_every_host_is_jumped_to(tmp_path: Path, config: str) -> None:
-    written(tmp_path, bastion=True)
-    assert resolved(tmp_path / config, "h2")["proxyjump"] == "bastion"
-    assert "proxyjump" not in resolved(tmp_path / config, "bastion")
+def test_inside_the_labs_own_network_there_is_no_proxy(tmp_path: Path) -> None:
+    written(tmp_path, warden_pid=os.getpid())
+    assert "proxycommand" not in resolved(tmp_path / "ssh_config", "h1")
+
+
+@pytest.mark.parametrize(("warden_pid", "has_proxy"), [(0, True), (os.getpid(), False)])
+def test_behind_a_bastion_every_host_is_jumped_to(tmp_path: Path, warden_pid: int, *, has_proxy: bool) -> None:
+    written(tmp_path, warden_pid=warden_pid, bastion=True)
+    inner, bastion = (resolved(tmp_path / "ssh_config", host) for host in ("h2", "bastion"))
+    assert (inner["proxyjump"], "proxycommand" in inner) == ("bastion", False)
+    assert ("proxyjump" in bastion, "proxycommand" in bastion) == (False, has_proxy)
     assert set(inventory(tmp_path / "inventory.yml")["hosts"]) == {"h1", "h2"}
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from cudaup.lab import gpus
-from cudaup.lab.root import DATA
 
 RTX = "NVIDIA RTX PRO 6000 Blackwell Server Edition"
 
@@ -43,8 +42,6 @@ def test_header_and_units_can_be_left_out(rtx: Path) -> None:
 def test_a_recorded_host_tells_what_was_recorded(h200: Path) -> None:
     told = smi(h200, "--query-gpu=name,compute_cap,pci.bus_id,vbios_version", "--format=csv,noheader").stdout
     assert told.splitlines()[1] == "NVIDIA H200, 9.0, 00000000:00:07.0, 96.00.A5.00.1A"
-    assert smi(h200).stdout == (DATA / "profiles/h200x2/smi.txt").read_text()
-    assert smi(h200, "topo", "-m").stdout == (DATA / "profiles/h200x2/topo-m.txt").read_text()
 
 
 def test_an_unknown_field_fails_by_name(rtx: Path) -> None:
@@ -53,7 +50,7 @@ def test_an_unknown_field_fails_by_name(rtx: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--frob"], ["--query-gpu=name"], ["topo"], ["--query-gpu=name", "--format=json"]]
+    "arguments", [[], ["--frob"], ["--query-gpu=name"], ["topo"], ["--query-gpu=name", "--format=json"]]
 )
 def test_unknown_arguments_fail(rtx: Path, arguments: list[str]) -> None:
     failed = smi(rtx, *arguments)
@@ -75,8 +72,6 @@ def test_uuids_are_the_hosts_own_and_the_same_everywhere(tmp_path: Path) -> None
         gpus.install(tmp_path / folder, "pro6000x8", identity)
         uuids = smi(tmp_path / folder, "--query-gpu=uuid", "--format=csv,noheader").stdout.split()
         assert len(set(uuids)) == 8
-        xml = smi(tmp_path / folder, "-q", "-x").stdout
-        assert [line for line in xml.split() if line.startswith("<uuid>")] == [f"<uuid>{uuid}</uuid>" for uuid in uuids]
         told.append(uuids)
     assert told[0] == told[1]
     assert not set(told[0]) & set(told[2])
@@ -89,9 +84,3 @@ def test_everything_is_marked_as_simulated(rtx: Path) -> None:
     assert (simulated / "root/sys/module/nvidia/version").read_text() == "590.48.01\n"
     [library] = rtx.glob("usr/lib/*/libnvidia-ml.so.1")
     assert library.resolve().name == "libnvidia-ml.so.590.48.01"
-
-
-def test_the_derived_topology_has_two_nodes_and_no_nvlink(rtx: Path) -> None:
-    rows = smi(rtx, "topo", "-m").stdout.splitlines()[1:9]
-    assert rows[0].split() == ["GPU0", "X", "NODE", "NODE", "NODE", "SYS", "SYS", "SYS", "SYS", "0-63", "0", "N/A"]
-    assert rows[7].split()[-3:] == ["64-127", "1", "N/A"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cudaup.domain.errors import UsageError
-from cudaup.lab import machine
+from cudaup.lab import build, machine
 from cudaup.lab.sysctl import Setting
 
 
@@ -57,3 +57,19 @@ def test_a_setting_that_is_high_enough_is_left_alone(setting: Setting) -> None:
     setting.raise_it()
     setting.put_back()
     assert setting.file.read_text() == "10000\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "environment"),
+    [
+        ('Acquire::http::Proxy "http://proxy.example:3128";', {"http_proxy": "http://proxy.example:3128"}),
+        ('Acquire::http::Proxy "DIRECT";', {}),
+        ("", {}),
+    ],
+)
+def test_debootstrap_gets_the_proxy_that_apt_uses(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, line: str, environment: dict[str, str]
+) -> None:
+    (tmp_path / "apt.conf").write_text(f"{line}\n")
+    monkeypatch.setenv("APT_CONFIG", str(tmp_path / "apt.conf"))
+    assert build._proxy() == environment  # noqa: SLF001 - what debootstrap is given, without running it

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from cudaup.domain.errors import UsageError
-from cudaup.lab.faults import Fault, Kind
-from cudaup.lab.spec import Disk, Init, LabSpec, check_name, fleet_of
+from cudaup.lab.faults import Fault, FaultKind
+from cudaup.lab.spec import LAB_SPEC, Disk, Init, LabSpec, check_name, fleet_of
 
 
 def spec(*, bastion: bool = False) -> LabSpec:
@@ -25,7 +24,7 @@ def spec(*, bastion: bool = False) -> LabSpec:
 
 def test_a_spec_survives_its_way_to_the_warden() -> None:
     sent = spec(bastion=True)
-    assert LabSpec.from_json(json.loads(json.dumps(sent.as_json()))) == sent
+    assert LAB_SPEC.validate_json(LAB_SPEC.dump_json(sent)) == sent
 
 
 def test_addresses_never_collide_and_end_with_no_reserved_byte() -> None:
@@ -74,8 +73,8 @@ def test_an_unknown_host_is_answered_with_the_known() -> None:
 
 
 def test_faults_take_their_amount_and_nothing_else() -> None:
-    assert Fault.parse("latency", [50]) == Fault(kind=Kind.LATENCY, amount=50)
-    assert Fault.parse("power-loss") == Fault(kind=Kind.POWER_LOSS)
+    assert Fault.parse("latency", [50]) == Fault(kind=FaultKind.LATENCY, amount=50)
+    assert Fault.parse("power-loss") == Fault(kind=FaultKind.POWER_LOSS)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from enum import Enum, auto
 
 from pydantic import SecretStr
 
-from cudaup.adapters.shell import Shell, Tail, Talk
+from cudaup.adapters.shell import CommandStreams, Shell, Tail
 from cudaup.domain.errors import AuthenticationFailed
 from cudaup.domain.inventory import Become
 
@@ -29,8 +29,8 @@ class RootShell:
     def host(self) -> str:
         return self._shell.host
 
-    def run(self, argv: Sequence[str], talk: Talk, *, timeout_s: float) -> int:
-        sudo = _SudoTalk(talk, self.host, self._password)
+    def run(self, argv: Sequence[str], streams: CommandStreams, *, timeout_s: float) -> int:
+        sudo = _SudoStreams(streams, self.host, self._password)
         status = self._shell.run(sudo.wrap(argv), sudo, timeout_s=timeout_s)
         sudo.require_started()
         return status
@@ -45,14 +45,14 @@ class _Heard(Enum):
     ENDED = auto()
 
 
-class _SudoTalk(Talk):
-    """Stands between the command's own talk and the streams until the command has started.
+class _SudoStreams(CommandStreams):
+    """Stands before the command's own streams until the command has started.
 
     sudo's prompt and the start mark are random and both on standard error, so standard output stays the command's.
     """
 
-    def __init__(self, talk: Talk, host: str, password: SecretStr | None) -> None:
-        self._talk = talk
+    def __init__(self, streams: CommandStreams, host: str, password: SecretStr | None) -> None:
+        self._streams = streams
         self._host = host
         self._password = password
         self._prompt = f"cudaup-sudo-{secrets.token_hex(8)}:"
@@ -73,24 +73,24 @@ class _SudoTalk(Talk):
             yield self._password.get_secret_value().encode() + b"\n"
             heard = self._heard.get()
         if heard is _Heard.STARTED:
-            yield from self._talk.stdin()
+            yield from self._streams.stdin()
 
     def stdout(self, data: bytes) -> None:
-        self._talk.stdout(data)
+        self._streams.stdout(data)
 
     def stderr(self, data: bytes) -> None:
         if self._has_started:
-            self._talk.stderr(data)
+            self._streams.stderr(data)
             return
         self._preamble += data
         self._listen()
 
     def is_cancelled(self) -> bool:
-        return self._talk.is_cancelled()
+        return self._streams.is_cancelled()
 
     def ended(self) -> None:
         self._heard.put(_Heard.ENDED)
-        self._talk.ended()
+        self._streams.ended()
 
     def require_started(self) -> None:
         """Raises AuthenticationFailed with sudo's own words when the command never ran."""
@@ -110,7 +110,7 @@ class _SudoTalk(Talk):
             rest = self._preamble.partition(mark)[2]
             self._heard.put(_Heard.STARTED)
             if rest:
-                self._talk.stderr(rest)
+                self._streams.stderr(rest)
             return
         prompts = self._preamble.count(self._prompt.encode())
         if prompts > 1:

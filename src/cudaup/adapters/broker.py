@@ -22,8 +22,8 @@ from typing import Any, Self
 
 from cudaup.adapters import frames
 from cudaup.adapters.connections import Connections
-from cudaup.adapters.frames import Kind
-from cudaup.adapters.shell import Shell, Talk
+from cudaup.adapters.frames import FrameKind
+from cudaup.adapters.shell import CommandStreams, Shell
 from cudaup.domain.errors import ConnectionFailed, CudaupError, UsageError
 from cudaup.domain.inventory import Host
 
@@ -118,31 +118,31 @@ class _Handler(socketserver.BaseRequestHandler):
         try:
             while (frame := frames.receive(self.request)) is not None:
                 kind, payload = frame
-                if kind is not Kind.REQUEST:
+                if kind is not FrameKind.REQUEST:
                     return
                 self._serve(json.loads(payload))
         except (OSError, ValueError, ConnectionFailed):
             return  # a client that is gone or talks nonsense; the connection is closed either way
 
     def _serve(self, request: dict[str, Any]) -> None:
-        talk = _ClientTalk(self.request)
+        streams = _ClientStreams(self.request)
         try:
             shell = self.server.shell_for(request)
-            status = _obey(shell, request, talk)
+            status = _obey(shell, request, streams)
         except CudaupError as error:
-            talk.finish(Kind.FAILED, {"kind": type(error).__name__, "text": str(error)})
+            streams.finish(FrameKind.FAILED, {"kind": type(error).__name__, "text": str(error)})
         else:
-            talk.finish(Kind.DONE, {"status": status})
+            streams.finish(FrameKind.DONE, {"status": status})
 
 
-def _obey(shell: Shell, request: dict[str, Any], talk: Talk) -> int:
+def _obey(shell: Shell, request: dict[str, Any], streams: CommandStreams) -> int:
     if request["command"] is None:  # a reset
         shell.close()
         return 0
-    return shell.run(["/bin/sh", "-c", request["command"]], talk, timeout_s=request["timeout_s"])
+    return shell.run(["/bin/sh", "-c", request["command"]], streams, timeout_s=request["timeout_s"])
 
 
-class _ClientTalk(Talk):
+class _ClientStreams(CommandStreams):
     def __init__(self, client: socket.socket) -> None:
         self._client = client
         self._hang_up = select.poll()
@@ -157,16 +157,16 @@ class _ClientTalk(Talk):
             if not self._readable.poll(_TICK_MS):
                 continue
             kind, payload = self._next()
-            if kind is Kind.STDIN_END:
+            if kind is FrameKind.STDIN_END:
                 self._has_all_stdin = True
                 return
             yield payload
 
     def stdout(self, data: bytes) -> None:
-        frames.send(self._client, Kind.STDOUT, data)
+        frames.send(self._client, FrameKind.STDOUT, data)
 
     def stderr(self, data: bytes) -> None:
-        frames.send(self._client, Kind.STDERR, data)
+        frames.send(self._client, FrameKind.STDERR, data)
 
     def is_cancelled(self) -> bool:
         return bool(self._hang_up.poll(0))
@@ -174,13 +174,13 @@ class _ClientTalk(Talk):
     def ended(self) -> None:
         self._has_ended = True
 
-    def finish(self, kind: Kind, answer: dict[str, Any]) -> None:
+    def finish(self, kind: FrameKind, answer: dict[str, Any]) -> None:
         """Answers, then throws away input that the command did not read."""
         frames.send(self._client, kind, json.dumps(answer).encode())
         while not self._has_all_stdin:
-            self._has_all_stdin = self._next()[0] is Kind.STDIN_END
+            self._has_all_stdin = self._next()[0] is FrameKind.STDIN_END
 
-    def _next(self) -> tuple[Kind, bytes]:
+    def _next(self) -> tuple[FrameKind, bytes]:
         frame = frames.receive(self._client)
         if frame is None:
             # Half an input must not look like a whole one to the command.

@@ -13,20 +13,17 @@ from cudaup.adapters.ssh import SshShell
 from cudaup.adapters.ssh_dial import Dialer
 from cudaup.domain.inventory import Become, Host
 
-DEFAULT_ROOT = "/opt/cudaup"
-
 
 class Connections:
     """The Links of a run. Thread-safe; hosts are told apart by their whole value, not only by name."""
 
-    def __init__(self, root: str = DEFAULT_ROOT) -> None:
-        self._root = root
+    def __init__(self) -> None:
         self._dialer = Dialer()
         self._lock = threading.Lock()
         self._shells: dict[Host, Shell] = {}
 
     def link(self, host: Host) -> StreamedLink:
-        return StreamedLink(self.shell(host), host, self._root)
+        return StreamedLink(self.shell(host), host)
 
     def shell(self, host: Host) -> Shell:
         with self._lock:

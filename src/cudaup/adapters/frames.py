@@ -11,7 +11,7 @@ _LIMIT = 64 * 1024 * 1024
 CHUNK = 64 * 1024
 
 
-class Kind(Enum):
+class FrameKind(Enum):
     """REQUEST, STDIN and STDIN_END go to the broker, the rest comes back; DONE or FAILED is last."""
 
     REQUEST = b"R"
@@ -23,11 +23,11 @@ class Kind(Enum):
     FAILED = b"F"
 
 
-def send(to: socket.socket, kind: Kind, payload: bytes = b"") -> None:
+def send(to: socket.socket, kind: FrameKind, payload: bytes = b"") -> None:
     to.sendall(_HEAD.pack(kind.value, len(payload)) + payload)
 
 
-def receive(of: socket.socket) -> tuple[Kind, bytes] | None:
+def receive(of: socket.socket) -> tuple[FrameKind, bytes] | None:
     """None when the other side is gone. Raises ValueError for what is not a frame."""
     head = _exactly(of, _HEAD.size)
     if head is None:
@@ -36,7 +36,7 @@ def receive(of: socket.socket) -> tuple[Kind, bytes] | None:
     if length > _LIMIT:
         raise ValueError(f"a frame of {length} bytes")
     payload = _exactly(of, length)
-    return None if payload is None else (Kind(letter), payload)
+    return None if payload is None else (FrameKind(letter), payload)
 
 
 def _exactly(of: socket.socket, size: int) -> bytes | None:

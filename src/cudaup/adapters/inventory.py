@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from cudaup.domain.errors import UsageError
-from cudaup.domain.inventory import Host, Transport
+from cudaup.domain.inventory import Host
 from cudaup.domain.inventory_vars import CONNECTION_VARIABLES, host_from_vars, needs_ansible
 
 _LIMIT_S = 300  # dynamic inventories ask clouds
@@ -36,45 +36,27 @@ class AnsibleInventories:
         where = [word for source in sources for word in ("-i", source)]
         listing = json.loads(_ansible("inventory", [*where, "--list", *(["--limit", limit] if limit else [])], sources))
         variables: dict[str, dict[str, Any]] = listing.pop("_meta", {}).get("hostvars", {})
-        groups = _groups(listing)
-        if not groups:
+        names = _names(listing)
+        if not names:
             raise UsageError(
                 "no host is left" if limit else "the inventory has no hosts",
                 where=", ".join(sources),
                 found=f"limit {limit!r} matches nothing" if limit else None,
                 fix="see `ansible-inventory -i ... --graph`",
             )
-        wanted = {name: _connection_variables(variables.get(name, {})) for name in groups}
+        wanted = {name: _connection_variables(variables.get(name, {})) for name in names}
         for name, resolved in _resolved(wanted, where, sources).items():
             wanted[name] = {**wanted[name], **resolved}
-        hosts = tuple(host_from_vars(name, wanted[name], groups[name]) for name in groups)
-        _require_distinct(hosts)
-        return hosts
+        return tuple(host_from_vars(name, wanted[name]) for name in names)
 
 
 def _connection_variables(variables: Mapping[str, Any]) -> dict[str, Any]:
     return {key: variables[key] for key in CONNECTION_VARIABLES if key in variables}
 
 
-def _groups(listing: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Host names in inventory order, each with every group above it."""
-    parents: dict[str, list[str]] = {}
-    for group, content in listing.items():
-        for child in content.get("children", ()):
-            parents.setdefault(child, []).append(group)
-    found: dict[str, list[str]] = {}
-    for group, content in listing.items():
-        for name in content.get("hosts", ()):
-            held = found.setdefault(name, [])
-            held += [one for one in _with_parents(group, parents) if one not in held]
-    return found
-
-
-def _with_parents(group: str, parents: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    if group not in {"all", "ungrouped"}:
-        yield group
-    for parent in parents.get(group, ()):
-        yield from _with_parents(parent, parents)
+def _names(listing: Mapping[str, Any]) -> list[str]:
+    """In the order of Ansible's listing, each once, whatever its groups."""
+    return list(dict.fromkeys(name for group in listing.values() for name in group.get("hosts", ())))
 
 
 def _resolved(wanted: Mapping[str, Mapping[str, Any]], where: Sequence[str], sources: Sequence[str]) -> dict[str, Any]:
@@ -131,17 +113,3 @@ def _complaint(stderr: str) -> str:
     lines = [line for line in stderr.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith(("[ERROR]", "ERROR!", "[WARNING]"))]
     return "\n          ".join(errors or lines[-3:])
-
-
-def _require_distinct(hosts: Sequence[Host]) -> None:
-    """Two names for one machine would be upgraded as two, under one lease: refused."""
-    seen: dict[tuple[object, ...], str] = {}
-    for host in hosts:
-        way = ("local",) if host.transport is Transport.LOCAL else (host.address, host.port, host.ssh_args)
-        if way in seen:
-            raise UsageError(
-                f"{seen[way]} and {host.name} are the same machine",
-                found=f"address {host.address}",
-                fix="keep one name",
-            )
-        seen[way] = host.name

@@ -9,15 +9,12 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from cudaup.adapters.folders import own_folder
 from cudaup.domain.errors import UsageError
 
 
 def state_directory(environ: Mapping[str, str]) -> Path:
-    """`$CUDAUP_STATE`, else cudaup's folder where the XDG specification puts state."""
-    if "CUDAUP_STATE" in environ:
-        return Path(environ["CUDAUP_STATE"])
-    base = environ.get("XDG_STATE_HOME") or os.path.join(environ.get("HOME", "/root"), ".local", "state")  # noqa: PTH118 - one join of strings from the environment
-    return Path(base) / "cudaup"
+    return own_folder(environ, "STATE", ".local/state")
 
 
 class FileJournal:

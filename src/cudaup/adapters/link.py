@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from cudaup.adapters.hostprogram import zipapp
-from cudaup.adapters.shell import KILLED, Shell, Tail, Talk
+from cudaup.adapters.shell import KILLED, CommandStreams, Shell, Tail
 from cudaup.app.ports import HostReply, Json, OnHostEvent
 from cudaup.domain.errors import ConnectionFailed, HostProgramBroken, HostRefused
 from cudaup.domain.inventory import Host
@@ -22,10 +22,9 @@ _PYTHON_FIX = "install Python 3.8 or newer there, or set `cudaup_python` to one 
 class StreamedLink:
     """A HostLink: one command per call, nothing stored on the host by the call itself."""
 
-    def __init__(self, shell: Shell, host: Host, root: str) -> None:
+    def __init__(self, shell: Shell, host: Host) -> None:
         self._shell = shell
         self._host = host
-        self._root = root
 
     def call(
         self,
@@ -36,20 +35,20 @@ class StreamedLink:
         on_event: OnHostEvent | None = None,
     ) -> HostReply:
         token = secrets.token_hex(12)
-        request = json.dumps({"argv": list(argv), "root": self._root}).encode()
+        request = json.dumps({"argv": list(argv)}).encode()
         program = zipapp()
         head = f"{token}\n{len(program)} {len(request)}\n".encode()
-        talk = _ProgramTalk(token, itertools.chain((head + program + request,), data), on_event)
+        streams = _ProgramStreams(token, itertools.chain((head + program + request,), data), on_event)
         begin = time.monotonic()
         try:
-            status = self._shell.run([self._host.python, "-c", BOOT, token], talk, timeout_s=timeout_s)
+            status = self._shell.run([self._host.python, "-c", BOOT, token], streams, timeout_s=timeout_s)
         except ConnectionFailed:
-            if talk.answer is None:
+            if streams.answer is None:
                 raise
             status = 0  # the answer was out before the connection broke
-        if talk.answer is None:
-            raise self._no_answer(status, talk)
-        return self._reply(talk.answer, time.monotonic() - begin)
+        if streams.answer is None:
+            raise self._no_answer(status, streams)
+        return self._reply(streams.answer, time.monotonic() - begin)
 
     def close(self) -> None:
         self._shell.close()
@@ -63,15 +62,15 @@ class StreamedLink:
         code = str(answer.get("code", ""))
         return HostReply(kind=kind, data=answer.get("data") or {}, code=code, text=text, seconds=seconds)
 
-    def _no_answer(self, status: int, talk: _ProgramTalk) -> HostProgramBroken:
+    def _no_answer(self, status: int, streams: _ProgramStreams) -> HostProgramBroken:
         host, python = self._host.name, self._host.python
         if status in {126, 127}:
-            return HostProgramBroken(f"cannot run `{python}`", host=host, found=talk.said(), fix=_PYTHON_FIX)
+            return HostProgramBroken(f"cannot run `{python}`", host=host, found=streams.said(), fix=_PYTHON_FIX)
         how = "was killed" if status == KILLED else f"ended with status {status}"
-        return HostProgramBroken(f"the host program {how} and gave no answer", host=host, found=talk.said())
+        return HostProgramBroken(f"the host program {how} and gave no answer", host=host, found=streams.said())
 
 
-class _ProgramTalk(Talk):
+class _ProgramStreams(CommandStreams):
     """Reads the lines behind the token; anything else (banner, profile, warnings) is kept only for an error text."""
 
     def __init__(self, token: str, chunks: Iterable[bytes], on_event: OnHostEvent | None) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
-from cudaup.adapters.shell import KILLED, Deadline, Talk, too_late
+from cudaup.adapters.shell import KILLED, CommandStreams, Deadline, too_late
 from cudaup.domain.errors import ConnectionFailed
 
 _CHUNK = 64 * 1024
@@ -27,45 +27,45 @@ class LocalShell:
     def host(self) -> str:
         return self._host
 
-    def run(self, argv: Sequence[str], talk: Talk, *, timeout_s: float) -> int:
+    def run(self, argv: Sequence[str], streams: CommandStreams, *, timeout_s: float) -> int:
         pipe = subprocess.PIPE
         try:
             process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
         except FileNotFoundError:
-            talk.ended()
+            streams.ended()
             return 127  # what a shell says
         with process:
             try:
-                return self._converse(process, talk, Deadline(timeout_s))
+                return self._converse(process, streams, Deadline(timeout_s))
             finally:
                 _end(process)
 
     def close(self) -> None:
         """Nothing is held."""
 
-    def _converse(self, process: subprocess.Popen[bytes], talk: Talk, deadline: Deadline) -> int:
+    def _converse(self, process: subprocess.Popen[bytes], streams: CommandStreams, deadline: Deadline) -> int:
         with ThreadPoolExecutor(1, thread_name_prefix="stdin-local") as pool:
-            feeding = pool.submit(_feed, process, talk.stdin())
+            feeding = pool.submit(_feed, process, streams.stdin())
             feeding.add_done_callback(lambda done: _end(process) if done.exception() else None)
             try:
-                self._drain(process, talk, deadline)
+                self._drain(process, streams, deadline)
                 status = process.wait(deadline.remaining())
             except subprocess.TimeoutExpired:
                 raise too_late(self._host, deadline.seconds) from None
             finally:
                 if process.returncode is None:
                     _end(process)
-                talk.ended()
+                streams.ended()
             feeding.result()
             return status if status >= 0 else KILLED
 
-    def _drain(self, process: subprocess.Popen[bytes], talk: Talk, deadline: Deadline) -> None:
+    def _drain(self, process: subprocess.Popen[bytes], streams: CommandStreams, deadline: Deadline) -> None:
         with selectors.DefaultSelector() as selector:
-            for stream, sink in ((process.stdout, talk.stdout), (process.stderr, talk.stderr)):
+            for stream, sink in ((process.stdout, streams.stdout), (process.stderr, streams.stderr)):
                 if stream is not None:
                     selector.register(stream, selectors.EVENT_READ, sink)
             while selector.get_map():
-                if talk.is_cancelled():
+                if streams.is_cancelled():
                     raise ConnectionFailed("cancelled", host=self._host)
                 if deadline.is_over():
                     raise too_late(self._host, deadline.seconds)

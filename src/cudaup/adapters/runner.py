@@ -157,7 +157,8 @@ class _Watch:
             ok=name == "runner_on_ok",
             changed=bool(result.get("changed")) or (before is not None and before.changed),
             text=text,
-            data={**data, "unreachable": True} if name == "runner_on_unreachable" else data,
+            data=data,
+            is_unreachable=name == "runner_on_unreachable",
         )
 
 

@@ -18,7 +18,7 @@ _TAIL_BYTES = 64 * 1024
 _SHELL_DEPENDENT = re.compile(r"[\\\n!]")
 
 
-class Talk:
+class CommandStreams:
     """One command's conversation, and the least of it: nothing is sent, everything said is thrown away.
 
     `stdin` is read in a thread of its own, `stdout` and `stderr` are called from the thread that called `run`.
@@ -44,7 +44,7 @@ class Shell(Protocol):
     @property
     def host(self) -> str: ...
 
-    def run(self, argv: Sequence[str], talk: Talk, *, timeout_s: float) -> int:
+    def run(self, argv: Sequence[str], streams: CommandStreams, *, timeout_s: float) -> int:
         """The exit status, or KILLED. Both streams are drained together.
 
         Raises ConnectionFailed and its kinds; DeadlineExceeded when `timeout_s` in all has passed.

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import paramiko
 
-from cudaup.adapters.shell import KILLED, MAY_HAVE_GONE_ON, Deadline, Talk, command_line, too_late
+from cudaup.adapters.shell import KILLED, MAY_HAVE_GONE_ON, CommandStreams, Deadline, command_line, too_late
 from cudaup.adapters.ssh_dial import Dialer
 from cudaup.domain.errors import ConnectionFailed
 from cudaup.domain.inventory import Host
@@ -39,13 +39,13 @@ class SshShell:
     def host(self) -> str:
         return self._host.name
 
-    def run(self, argv: Sequence[str], talk: Talk, *, timeout_s: float) -> int:
+    def run(self, argv: Sequence[str], streams: CommandStreams, *, timeout_s: float) -> int:
         deadline = Deadline(timeout_s)
         try:
             with self._sessions:
-                return self._run(argv, talk, deadline)
+                return self._run(argv, streams, deadline)
         finally:
-            talk.ended()
+            streams.ended()
 
     def close(self) -> None:
         with self._lock:
@@ -53,28 +53,28 @@ class SshShell:
         if transport is not None:
             transport.close()
 
-    def _run(self, argv: Sequence[str], talk: Talk, deadline: Deadline) -> int:
+    def _run(self, argv: Sequence[str], streams: CommandStreams, deadline: Deadline) -> int:
         channel = self._open_session(deadline)
         try:
             channel.exec_command(command_line(argv))
         except (paramiko.SSHException, EOFError, OSError) as error:
             channel.close()
             raise self._lost(str(error)) from error
-        return self._converse(channel, talk, deadline)
+        return self._converse(channel, streams, deadline)
 
-    def _converse(self, channel: paramiko.Channel, talk: Talk, deadline: Deadline) -> int:
+    def _converse(self, channel: paramiko.Channel, streams: CommandStreams, deadline: Deadline) -> int:
         # A thread feeds standard input, so that a command that writes before it reads cannot stall.
         with ThreadPoolExecutor(1, thread_name_prefix=f"stdin-{self.host}") as pool:
-            feeding = pool.submit(_feed, channel, talk.stdin())
+            feeding = pool.submit(_feed, channel, streams.stdin())
             feeding.add_done_callback(lambda done: channel.close() if done.exception() else None)
             try:
-                self._drain(channel, talk, deadline)
+                self._drain(channel, streams, deadline)
                 return self._exit_status(channel, deadline)
             finally:
                 if feeding.done():
                     feeding.result()  # an input that broke off explains whatever came after it
                 channel.close()
-                talk.ended()
+                streams.ended()
 
     def _open_session(self, deadline: Deadline) -> paramiko.Channel:
         """On a held transport that turns out dead nothing has started, so a fresh one is tried, once."""
@@ -100,19 +100,19 @@ class SshShell:
                 self._transport = None
         transport.close()
 
-    def _drain(self, channel: paramiko.Channel, talk: Talk, deadline: Deadline) -> None:
+    def _drain(self, channel: paramiko.Channel, streams: CommandStreams, deadline: Deadline) -> None:
         poller = select.poll()
         poller.register(channel.fileno(), select.POLLIN)
         has_ended = False
         while not has_ended:
-            if talk.is_cancelled():
+            if streams.is_cancelled():
                 raise ConnectionFailed("cancelled", host=self.host, fix=MAY_HAVE_GONE_ON)
             poller.poll(min(_TICK_S, deadline.remaining()) * 1000)
             has_ended = bool(
                 channel.eof_received or channel.closed
             )  # read first: what came before the end is drained below
             while channel.recv_ready() or channel.recv_stderr_ready():
-                _pass_on(channel, talk)
+                _pass_on(channel, streams)
                 if deadline.is_over():
                     break
             if deadline.is_over():
@@ -137,11 +137,11 @@ class SshShell:
         )
 
 
-def _pass_on(channel: paramiko.Channel, talk: Talk) -> None:
+def _pass_on(channel: paramiko.Channel, streams: CommandStreams) -> None:
     if channel.recv_ready():
-        talk.stdout(channel.recv(_CHUNK))
+        streams.stdout(channel.recv(_CHUNK))
     if channel.recv_stderr_ready():
-        talk.stderr(channel.recv_stderr(_CHUNK))
+        streams.stderr(channel.recv_stderr(_CHUNK))
 
 
 def _feed(channel: paramiko.Channel, chunks: Iterable[bytes]) -> None:

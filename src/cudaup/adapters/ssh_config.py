@@ -53,7 +53,6 @@ class SshSettings:
     host_key_alias: str | None = None
     connect_timeout_s: int | None = None
     server_alive_interval_s: int = 0
-    pubkey_algorithms: tuple[str, ...] = ()
 
     @property
     def known_hosts_names(self) -> tuple[str, ...]:
@@ -88,7 +87,6 @@ def parse_ssh_g(text: str, *, environment: Mapping[str, str], alias: str) -> Ssh
         host_key_alias=values.get("hostkeyalias"),
         connect_timeout_s=_seconds(values.get("connecttimeout", "none")),
         server_alive_interval_s=_seconds(values.get("serveraliveinterval", "0")) or 0,
-        pubkey_algorithms=tuple(values.get("pubkeyacceptedalgorithms", "").split(",")),
     )
 
 

@@ -13,6 +13,7 @@ from typing import BinaryIO
 
 from packaging.utils import parse_wheel_filename
 
+from cudaup.adapters.folders import own_folder
 from cudaup.domain.errors import CudaupError
 from cudaup.domain.lockfile import Wheel
 
@@ -20,11 +21,7 @@ _FETCH_LIMIT_S = 1800
 
 
 def cache_directory(environ: Mapping[str, str]) -> Path:
-    """`$CUDAUP_CACHE`, else cudaup's folder where the XDG specification puts caches."""
-    if "CUDAUP_CACHE" in environ:
-        return Path(environ["CUDAUP_CACHE"])
-    home = Path(environ.get("HOME", "/root"))
-    return Path(environ.get("XDG_CACHE_HOME") or home / ".cache") / "cudaup"
+    return own_folder(environ, "CACHE", ".cache")
 
 
 def _sha256(path: Path) -> str:

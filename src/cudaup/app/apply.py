@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cudaup.app.collect import collect
 from cudaup.app.fleet import on_each
-from cudaup.app.ports import PlayResult
-from cudaup.app.renewals import Renewals
+from cudaup.app.ports import PlayResult, Plays, WheelStore
 from cudaup.app.run import (
     Member,
     Notes,
     Run,
     close_step,
+    end,
     open_step,
     refuse_on_error,
-    release_lease,
     settle,
     settle_if_nothing_to_do,
     step,
     still_going,
     take_lease,
 )
-from cudaup.app.switch import switch, verify_both
+from cudaup.app.switch import switch
 from cudaup.domain.errors import ConnectionFailed, CudaupError, PlayFailed, StalePlan
 from cudaup.domain.events import Kind
 from cudaup.domain.facts import Facts, Unreachable
@@ -42,19 +42,24 @@ _CHUNK = 1 << 20
 _STOPPED = "stopped by the operator before anything was disrupted"
 
 
-def apply_plan(run: Run, plan: Plan, hosts: Mapping[str, Host]) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Preparing:
+    """What an upgrade needs beyond a run: Ansible and the wheels."""
+
+    plays: Plays
+    wheels: WheelStore
+
+
+def apply_plan(run: Run, plan: Plan, hosts: Mapping[str, Host], preparing: Preparing) -> None:
     """Every host ends settled, whatever happens to the others. The journal has the whole story."""
     run.record(run_started(plan, run=run.id, time=run.clock.now()))
     members = [Member(host=hosts[host_plan.host], plan=host_plan) for host_plan in plan.hosts]
     for member in members:
         settle_if_nothing_to_do(run, member)
     _refuse_moved(run, plan.stack, still_going(members))
-    timers = plan.stack.timers
-    with Renewals(run.links, period_s=timers.ttl_s / 3, timeout_s=timers.ttl_s / 3) as renewals:
-        _prepare(run, plan.stack, still_going(members), renewals)
-        for wave in plan.waves:
-            waiting = [member for member in still_going(members) if member.name in wave]
-            _switch_wave(run, plan.stack, waiting, members, renewals)
+    _prepare(run, plan.stack, still_going(members), preparing)
+    for wave in plan.waves:
+        _switch_wave(run, plan.stack, [member for member in still_going(members) if member.name in wave], members)
     if run.is_stopping():
         run.record(RunInterrupted(time=run.clock.now()))
     run.record(RunEnded(time=run.clock.now()))
@@ -80,41 +85,36 @@ def _check_drift(host_plan: HostPlan, facts: Facts | Unreachable, stack: Stack, 
         )
 
 
-def _prepare(run: Run, stack: Stack, members: Sequence[Member], renewals: Renewals) -> None:
+def _prepare(run: Run, stack: Stack, members: Sequence[Member], preparing: Preparing) -> None:
     """All hosts at once; their services run on."""
-    paths = _fetch(run, stack, members)
-    waiting = {member.name: member for member in still_going(members)}
+    paths = _fetch(run, stack, members, preparing.wheels)
 
     def lease_and_relay(member: Member) -> None:
         take_lease(run, member, reason=f"upgrade to {stack.name}", ttl_s=stack.timers.lease_s)
-        renewals.add(member.host, member.epoch or 0)
         if _needs_wheels(member):
-            _relay(run, stack, member, paths)
+            _relay(run, stack, member, preparing.wheels, paths)
 
-    def one(host: Host) -> None:
-        refuse_on_error(run, waiting[host.name], lease_and_relay)
-
-    on_each([member.host for member in waiting.values()], one)
-    _play(run, stack, still_going(members))
+    on_each(still_going(members), lambda member: refuse_on_error(run, member, lease_and_relay))
+    _play(run, stack, still_going(members), preparing.plays)
 
 
 def _needs_wheels(member: Member) -> bool:
     return any(planned.action is Action.RELAY for planned in member.plan.steps)
 
 
-def _fetch(run: Run, stack: Stack, members: Sequence[Member]) -> Mapping[str, Path]:
+def _fetch(run: Run, stack: Stack, members: Sequence[Member], store: WheelStore) -> Mapping[str, Path]:
     """Once for the whole fleet. Without the wheels nothing can begin anywhere, so an error ends the run's hosts."""
     if not any(_needs_wheels(member) for member in members):
         return {}
     try:
-        return run.wheels.fetch((*stack.wheels, stack.uv), lambda text: run.tell("", "fetch", Kind.NOTE, text))
+        return store.fetch((*stack.wheels, stack.uv), lambda text: run.tell("", "fetch", Kind.NOTE, text))
     except CudaupError as error:
         for member in members:
             settle(run, member, Outcome.REFUSED, error.told)
         return {}
 
 
-def _relay(run: Run, stack: Stack, member: Member, paths: Mapping[str, Path]) -> None:
+def _relay(run: Run, stack: Stack, member: Member, store: WheelStore, paths: Mapping[str, Path]) -> None:
     wheels = {wheel.sha256: wheel for wheel in (*stack.wheels, stack.uv)}
     wanted = [wheel.model_dump(mode="json", include={"sha256", "name", "size"}) for wheel in wheels.values()]
     link = run.links.link(member.host)
@@ -123,7 +123,7 @@ def _relay(run: Run, stack: Stack, member: Member, paths: Mapping[str, Path]) ->
         missing = [wheels[sha256] for sha256 in reply.data["missing"]]
         for wheel in missing:
             argv = ["blob", "put", "--sha256", wheel.sha256, "--name", wheel.filename, "--size", str(wheel.size)]
-            with run.wheels.open(paths[wheel.sha256]) as stream:
+            with store.open(paths[wheel.sha256]) as stream:
                 chunks = iter(lambda: stream.read(_CHUNK), b"")
                 link.call([*argv, "--epoch", str(member.epoch)], timeout_s=PREPARE_LIMIT_S, data=chunks)
         total = sum(wheel.size for wheel in missing)
@@ -131,7 +131,7 @@ def _relay(run: Run, stack: Stack, member: Member, paths: Mapping[str, Path]) ->
         notes.changed = bool(missing)
 
 
-def _play(run: Run, stack: Stack, members: Sequence[Member]) -> None:
+def _play(run: Run, stack: Stack, members: Sequence[Member], plays: Plays) -> None:
     """One play brings every host to: host program installed, environment adopted, generation staged."""
     if not members:
         return
@@ -142,7 +142,7 @@ def _play(run: Run, stack: Stack, members: Sequence[Member]) -> None:
     for member in members:
         open_step(run, member, Action.PREPARE)
     hosts = [member.host for member in members]
-    results = run.plays.run("prepare", hosts, variables, timeout_s=PREPARE_LIMIT_S, on_event=run.emit)
+    results = plays.run("prepare", hosts, variables, timeout_s=PREPARE_LIMIT_S, on_event=run.emit)
     for member in members:
         refuse_on_error(run, member, lambda member: _take_result(run, member, results[member.name]))
 
@@ -150,33 +150,23 @@ def _play(run: Run, stack: Stack, members: Sequence[Member]) -> None:
 def _take_result(run: Run, member: Member, result: PlayResult) -> None:
     if not result.ok:
         close_step(run, member, Action.PREPARE, Phase.FAILED, Notes(text=result.text))
-        raise PlayFailed("it could not be prepared; its service runs on as before", found=result.text)
+        error = ConnectionFailed if result.is_unreachable else PlayFailed
+        raise error("it could not be prepared; its service runs on as before", found=result.text)
     member.target = str(result.data["staged"]["generation"])
     notes = Notes(text=f"{member.target} is ready", changed=result.changed, data=dict(result.data))
     close_step(run, member, Action.PREPARE, Phase.DONE, notes)
 
 
-def _switch_wave(run: Run, stack: Stack, wave: Sequence[Member], members: Sequence[Member], renewals: Renewals) -> None:
+def _switch_wave(run: Run, stack: Stack, wave: Sequence[Member], members: Sequence[Member]) -> None:
     outcomes = {member.name: member.settled.outcome for member in members if member.settled is not None}
     permission = may_proceed(len(members), outcomes)
 
-    by_name = {member.name: member for member in wave}
-
     def one(member: Member) -> None:
         if run.is_stopping():
-            _leave(run, member, renewals, _STOPPED)
+            end(run, member, Outcome.REFUSED, _STOPPED, to=member.plan.from_generation)
         elif not permission.granted:
-            _leave(run, member, renewals, f"not begun: {permission.why}")
+            end(run, member, Outcome.REFUSED, f"not begun: {permission.why}", to=member.plan.from_generation)
         else:
-            refuse_on_error(run, member, lambda member: verify_both(run, member))
-            if member.settled is None:
-                switch(run, stack, member)
-            renewals.remove(member.host)
+            switch(run, stack, member)
 
-    on_each([member.host for member in wave], lambda host: one(by_name[host.name]))
-
-
-def _leave(run: Run, member: Member, renewals: Renewals, reason: str) -> None:
-    renewals.remove(member.host)
-    release_lease(run, member)
-    settle(run, member, Outcome.REFUSED, reason, to=member.plan.from_generation)
+    on_each(wave, one)

@@ -59,13 +59,14 @@ class Links(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class PlayResult:
-    """What one play did to one host."""
+    """What one play did to one host. `is_unreachable`: Ansible could not get there; nothing is known of the host."""
 
     host: str
     ok: bool
     changed: bool
     text: str
     data: Json
+    is_unreachable: bool = False
 
 
 class Plays(Protocol):
@@ -85,12 +86,6 @@ class Plays(Protocol):
         One host's failure is that host's result, never an exception.
         """
         ...
-
-
-class Inventories(Protocol):
-    """Ansible inventories, read by Ansible itself."""
-
-    def read(self, sources: Sequence[str], limit: str | None) -> tuple[Host, ...]: ...
 
 
 class WheelStore(Protocol):

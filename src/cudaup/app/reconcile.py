@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum, auto
 
 from pydantic import ValidationError
 
 from cudaup.app.run import SHORT_LIMIT_S, Member, Run
 from cudaup.domain.errors import ConnectionFailed, HostProgramBroken
-from cudaup.domain.facts import HostStatus, LeaseState
+from cudaup.domain.facts import HostStatus
 from cudaup.domain.outcome import Outcome
 
 # Beyond the time to live: what a revert itself may take (stop, start, health, the old generation's smoke).
@@ -18,40 +19,45 @@ _AWAITING_CONFIRM = "awaiting-confirm"
 
 
 class Seen(Enum):
-    """What a host's own record says of the switch that we lost sight of."""
+    """What a host's own record says of a switch that we lost sight of."""
 
     UNDER_WAY = auto()
     AWAITS_CONFIRM = auto()
-    PUT_BACK = auto()
-    UNPROVEN = auto()
+    WENT_BACK = auto()
     NEVER_BEGAN = auto()
     LOST = auto()
 
-    @property
-    def outcome(self) -> Outcome:
-        return _OUTCOMES[self]
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """`outcome` is there when the host is settled; `origin` is where it goes back to while it is in transit."""
+
+    seen: Seen
+    outcome: Outcome | None = None
+    origin: str | None = None
 
 
-_OUTCOMES = {
-    Seen.UNDER_WAY: Outcome.IN_TRANSIT,
-    Seen.AWAITS_CONFIRM: Outcome.IN_TRANSIT,
-    Seen.PUT_BACK: Outcome.ROLLED_BACK,
-    Seen.UNPROVEN: Outcome.ROLLBACK_UNPROVEN,
-    Seen.NEVER_BEGAN: Outcome.UNREACHABLE,
-    Seen.LOST: Outcome.IN_TRANSIT,
+_ENDS = {
+    "proven": Outcome.ROLLED_BACK,
+    "unproven": Outcome.ROLLBACK_UNPROVEN,
+    "failed": Outcome.ROLLBACK_FAILED,
 }
+_LOST = Finding(seen=Seen.LOST)
 
 
-def judge(status: HostStatus, *, target: str, epoch: int) -> Seen:
-    """A host quarantines itself exactly when its way back could not be proven."""
+def judge(status: HostStatus, *, epoch: int) -> Finding:
+    """How the transit that `epoch` began stands, or how it ended."""
     if status.transit is not None:
-        return Seen.AWAITS_CONFIRM if status.transit.phase == _AWAITING_CONFIRM else Seen.UNDER_WAY
-    if status.lease.state is LeaseState.QUARANTINED:
-        return Seen.UNPROVEN
-    ours = {str(entry.get("op")) for entry in status.last_events if entry.get("epoch") == epoch}
-    if "confirm" in ours and status.current is not None and status.current.id == target:
-        return Seen.AWAITS_CONFIRM  # confirmed already: saying it again is harmless and gives the answer that was lost
-    return Seen.PUT_BACK if "revert" in ours else Seen.NEVER_BEGAN
+        seen = Seen.AWAITS_CONFIRM if status.transit.phase == _AWAITING_CONFIRM else Seen.UNDER_WAY
+        return Finding(seen=seen, origin=status.transit.from_)
+    if status.busy is not None:
+        return Finding(seen=Seen.UNDER_WAY)  # it may be about to begin
+    last = status.last_end
+    if last is None or last.epoch != epoch:
+        return Finding(seen=Seen.NEVER_BEGAN, outcome=Outcome.UNREACHABLE)
+    if last.end == "confirmed":
+        return Finding(seen=Seen.AWAITS_CONFIRM)  # saying it again is harmless and gives the answer that was lost
+    return Finding(seen=Seen.WENT_BACK, outcome=_ENDS.get(last.end, Outcome.ROLLBACK_UNPROVEN))
 
 
 def read_status(run: Run, member: Member) -> HostStatus:
@@ -63,18 +69,16 @@ def read_status(run: Run, member: Member) -> HostStatus:
         raise HostProgramBroken("its status cannot be read", host=member.name, found=str(error)) from error
 
 
-def ask_until_settled(run: Run, member: Member, *, ttl_s: float) -> Seen:
+def ask_until_settled(run: Run, member: Member, *, ttl_s: float) -> Finding:
     """Poll the host. A host that stays out of reach is LOST: its timer decides, and we say that we do not know."""
     deadline = run.clock.monotonic() + ttl_s + REVERT_GRACE_S
-    seen = Seen.LOST
+    found = _LOST
     while run.clock.monotonic() < deadline:
         try:
-            status = read_status(run, member)
-            member.origin = status.transit.from_ if status.transit else member.origin
-            seen = judge(status, target=member.target or "", epoch=member.epoch or 0)
+            found = judge(read_status(run, member), epoch=member.epoch or 0)
         except (ConnectionFailed, HostProgramBroken):
-            seen = Seen.LOST
-        if seen not in {Seen.LOST, Seen.UNDER_WAY}:
-            return seen
+            found = _LOST
+        if found.seen not in {Seen.LOST, Seen.UNDER_WAY}:
+            return found
         run.clock.sleep(_POLL_S)
-    return seen
+    return found

@@ -43,6 +43,10 @@ class Renewals(AbstractContextManager["Renewals"]):
         with self._lock:
             self._held.pop(host.name, None)
 
+    def is_held(self, host: Host) -> bool:
+        with self._lock:
+            return host.name in self._held
+
     def _loop(self) -> None:
         while not self._ended.wait(self._period_s):
             with self._lock:

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from cudaup.app.ports import Clock, Links, Plays, RunJournal, WheelStore
+from cudaup.app.ports import Clock, HostReply, Links, RunJournal
+from cudaup.app.renewals import Renewals
 from cudaup.domain.errors import ConnectionFailed, CudaupError, HostRefused
 from cudaup.domain.events import Event, Kind
 from cudaup.domain.facts import SmokeCase
@@ -22,13 +23,15 @@ SHORT_LIMIT_S = 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """`holder` is who the leases are taken for; `is_stopping` turns true when the operator asked to stop."""
+    """`holder` is who the leases are taken for; `is_stopping` turns true when the operator asked to stop.
+
+    `renewals` keeps what `take_lease` took until `release_lease` or `settle`.
+    """
 
     id: str
     holder: str
     links: Links
-    plays: Plays
-    wheels: WheelStore
+    renewals: Renewals
     journal: RunJournal
     clock: Clock
     emit: Callable[[Event], None]
@@ -109,14 +112,9 @@ def _note(run: Run, member: Member, action: Action, phase: Phase, notes: Notes) 
 
 
 def call(
-    run: Run,
-    member: Member,
-    argv: list[str],
-    *,
-    timeout_s: float = SHORT_LIMIT_S,
-    action: Action | None = None,
-) -> tuple[str, dict[str, Any], str]:
-    """Call one fenced verb and pass its events on. Returns the reply's kind (`result` or `failed`), data and text."""
+    run: Run, member: Member, argv: list[str], *, timeout_s: float = SHORT_LIMIT_S, action: Action | None = None
+) -> HostReply:
+    """Call one fenced verb and pass its events on; `action` names the step they belong to."""
 
     def on_event(event: Mapping[str, Any]) -> None:
         kind = {"failed": Kind.FAILED}.get(str(event.get("state")), Kind.NOTE)
@@ -124,14 +122,14 @@ def call(
         run.tell(member.name, label, kind, str(event.get("text", "")), {"state": event.get("state")})
 
     epoch = ["--epoch", str(member.epoch)] if member.epoch is not None else []
-    reply = run.links.link(member.host).call([*argv, *epoch], timeout_s=timeout_s, on_event=on_event)
-    return reply.kind, dict(reply.data), reply.text
+    return run.links.link(member.host).call([*argv, *epoch], timeout_s=timeout_s, on_event=on_event)
 
 
 def settle(
     run: Run, member: Member, outcome: Outcome, reason: str, *, smoke: tuple[SmokeCase, ...] = (), to: str | None = None
 ) -> None:
     """The last word on a host in this run."""
+    run.renewals.remove(member.host)
     member.settled = HostSettled(
         time=run.clock.now(), host=member.name, outcome=outcome, reason=reason, to_generation=to, smoke=smoke
     )
@@ -158,7 +156,7 @@ def settle_if_nothing_to_do(run: Run, member: Member) -> None:
             )
         case HostVerdict.BLOCKED:
             reasons = "; ".join(f"{finding.rule} {finding.evidence}" for finding in member.plan.blockers)
-            settle(run, member, Outcome.REFUSED, reasons)
+            settle(run, member, Outcome.QUARANTINED if member.plan.is_quarantined else Outcome.REFUSED, reasons)
         case HostVerdict.UNREACHABLE:
             settle(run, member, Outcome.UNREACHABLE, member.plan.error)
         case HostVerdict.CHANGE:
@@ -168,8 +166,9 @@ def settle_if_nothing_to_do(run: Run, member: Member) -> None:
 def take_lease(run: Run, member: Member, *, reason: str, ttl_s: float, take_over: bool = False) -> None:
     argv = ["lease", "take", "--holder", run.holder, "--run", run.id, "--reason", reason, "--ttl", f"{ttl_s:g}"]
     with step(run, member, Action.LEASE) as notes:
-        _, data, _ = call(run, member, [*argv, *(["--take-over"] if take_over else [])])
-        member.epoch = int(data["lease"]["epoch"])
+        reply = call(run, member, [*argv, *(["--take-over"] if take_over else [])])
+        member.epoch = int(reply.data["lease"]["epoch"])
+        run.renewals.add(member.host, member.epoch)
         notes.text = f"epoch {member.epoch}"
 
 
@@ -177,6 +176,7 @@ def release_lease(run: Run, member: Member) -> None:
     """A lease that cannot be given back expires by itself; that is said, and never changes a host's outcome."""
     if member.epoch is None:
         return
+    run.renewals.remove(member.host)
     try:
         with step(run, member, Action.RELEASE) as notes:
             call(run, member, ["lease", "release"])

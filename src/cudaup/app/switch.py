@@ -1,4 +1,4 @@
-"""One host from verify to confirm. From `activate` on every path ends in a proof, or says that there is none."""
+"""One host through its switch and back. From `activate` on every path ends in a proof, or says that there is none."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from cudaup.app.ports import HostReply
 from cudaup.app.reconcile import Seen, ask_until_settled
 from cudaup.app.run import Member, Notes, Run, call, close_step, end, open_step, settle, step
 from cudaup.domain.errors import ConnectionFailed, CudaupError, HostProgramBroken, HostRefused
@@ -15,12 +16,10 @@ from cudaup.domain.outcome import Outcome
 from cudaup.domain.plan import Action
 from cudaup.domain.stack import Stack, health_json, smoke_suite
 
-VERIFY_LIMIT_S = 600.0
 # The controller waits a little longer than the host lets itself take, so that the host's own word comes first.
 _CEILING_GRACE_S = 240.0
-CONFIRM_TRIES_S = 1.0
-
-ROLLBACK_LIMIT_S = 900.0
+_GO_BACK_LIMIT_S = 900.0
+_CONFIRM_AGAIN_S = 1.0
 
 _OUTCOMES = {
     "reverted-proven": Outcome.ROLLED_BACK,
@@ -32,68 +31,76 @@ _OUTCOMES = {
 }
 
 
-def verify_both(run: Run, member: Member) -> None:
-    """P3: the way back is whole before anything stops. The host checks again when it activates."""
-    with step(run, member, Action.VERIFY) as notes:
-        verify(run, member, None)
-        verify(run, member, member.target)
-        notes.text = "both generations are whole"
-
-
-def verify(run: Run, member: Member, generation: str | None) -> None:
-    """Raise HostRefused when a generation (None: the current one) is not as it was built."""
-    argv = ["verify", *([generation] if generation else [])]
-    data = run.links.link(member.host).call(argv, timeout_s=VERIFY_LIMIT_S).data
-    if not data["ok"]:
-        first = "; ".join(f"{each['path']}: {each['problem']}" for each in data["problems"][:3])
-        raise HostRefused(
-            f"{data['generation']} is not as it was built: {first}",
-            code="not-verified",
-            fix="`cudaup-host verify --full` on the host lists everything",
-        )
-
-
 def switch(run: Run, stack: Stack, member: Member) -> None:
     """Raise nothing: the host is settled when this returns."""
     timers = stack.timers
     argv = ["activate", member.target or "", "--ttl", f"{timers.ttl_s:g}", "--ceiling", f"{timers.ceiling_s:g}"]
     argv += ["--suite", json.dumps(smoke_suite(stack)), "--health", json.dumps(health_json(stack))]
-    open_step(run, member, Action.ACTIVATE)
-    try:
-        kind, data, text = call(
-            run, member, argv, timeout_s=timers.ceiling_s + _CEILING_GRACE_S, action=Action.ACTIVATE
-        )
-    except HostRefused as error:
-        close_step(run, member, Action.ACTIVATE, Phase.REFUSED, Notes(text=error.told))
-        end(run, member, Outcome.REFUSED, error.told)
+    limit_s = timers.ceiling_s + _CEILING_GRACE_S
+    reply = _attempt(run, member, Action.ACTIVATE, argv, timeout_s=limit_s, ttl_s=timers.ttl_s)
+    if reply is None:
         return
-    except (ConnectionFailed, HostProgramBroken) as error:
-        run.tell_failed(member.name, Action.ACTIVATE, f"{error.told}; asking the host what became of it")
-        _take_up_again(run, stack, member, error.what)
+    smoke = _cases(reply.data, "smoke")
+    if reply.kind == "failed":
+        close_step(run, member, Action.ACTIVATE, Phase.FAILED, Notes(text=reply.text, data=dict(reply.data)))
+        end(run, member, _outcome(reply.data), reply.text, smoke=smoke, to=reply.data.get("from"))
         return
-    smoke = tuple(SmokeCase.model_validate(case) for case in data.get("smoke", ()))
-    member.origin = data.get("from")
-    if kind == "failed":
-        close_step(run, member, Action.ACTIVATE, Phase.FAILED, Notes(text=text, data=data))
-        end(run, member, outcome_of(data), text, smoke=smoke, to=member.plan.from_generation)
-        return
-    close_step(run, member, Action.ACTIVATE, Phase.DONE, Notes(text="proven, awaits its confirmation", data=data))
+    notes = Notes(text="proven, awaits its confirmation", data=dict(reply.data))
+    close_step(run, member, Action.ACTIVATE, Phase.DONE, notes)
     _confirm(run, stack, member, smoke)
 
 
-def _take_up_again(run: Run, stack: Stack, member: Member, lost: str) -> None:
-    seen = ask_until_settled(run, member, ttl_s=stack.timers.ttl_s)
-    if seen is Seen.AWAITS_CONFIRM:
-        close_step(run, member, Action.ACTIVATE, Phase.DONE, Notes(text=f"{lost}; it went on without us"))
-        _confirm(run, stack, member, ())
-    elif seen is Seen.NEVER_BEGAN:
-        close_step(run, member, Action.ACTIVATE, Phase.REFUSED, Notes(text=f"{lost}; it never began"))
-        end(run, member, seen.outcome, f"{lost}; nothing was begun")
-    elif seen in {Seen.PUT_BACK, Seen.UNPROVEN}:
-        close_step(run, member, Action.ACTIVATE, Phase.FAILED, Notes(text=f"{lost}; the host put itself back"))
-        end(run, member, seen.outcome, f"{lost}; the host put itself back")
+def go_back(run: Run, member: Member, to: str, *, ttl_s: float, why: str = "") -> None:
+    """Put one host back to a generation that it has. Raise nothing: the host is settled when this returns."""
+    argv = ["rollback", "--to", to]
+    reply = _attempt(run, member, Action.ROLLBACK, argv, timeout_s=_GO_BACK_LIMIT_S, ttl_s=ttl_s)
+    if reply is None:
+        return
+    text = reply.text or "; ".join(reply.data.get("problems", ()))
+    phase = Phase.FAILED if reply.kind == "failed" else Phase.DONE
+    close_step(run, member, Action.ROLLBACK, phase, Notes(text=text, data=dict(reply.data)))
+    outcome = _outcome(reply.data)
+    told = [why, f"on {to}, {'proven' if outcome is Outcome.ROLLED_BACK else 'not proven'}", text]
+    end(run, member, outcome, "; ".join(filter(None, told)), smoke=_cases(reply.data, "after"), to=to)
+
+
+def _attempt(
+    run: Run, member: Member, action: Action, argv: list[str], *, timeout_s: float, ttl_s: float
+) -> HostReply | None:
+    """Call a verb that disrupts. None: it did not come to an answer, and the host is settled.
+
+    A lost answer is no verdict: the host is asked. That it awaits its confirmation is then as good as the answer.
+    """
+    open_step(run, member, action)
+    try:
+        return call(run, member, argv, timeout_s=timeout_s, action=action)
+    except HostRefused as error:
+        close_step(run, member, action, Phase.REFUSED, Notes(text=error.told))
+        end(run, member, Outcome.REFUSED, error.told)
+        return None
+    except (ConnectionFailed, HostProgramBroken) as error:
+        lost = error
+    if isinstance(lost, HostProgramBroken):
+        run.renewals.remove(member.host)  # nothing works there any more: its timer must not wait for us
+    run.tell_failed(member.name, action, f"{lost.told}; asking the host what became of it")
+    return _look_up(run, member, action, lost.what, ttl_s=ttl_s)
+
+
+def _look_up(run: Run, member: Member, action: Action, lost: str, *, ttl_s: float) -> HostReply | None:
+    found = ask_until_settled(run, member, ttl_s=ttl_s)
+    if found.seen is Seen.AWAITS_CONFIRM and action is Action.ACTIVATE:
+        run.renewals.add(member.host, member.epoch or 0)
+        return HostReply(kind="result", data={"from": found.origin})
+    if found.outcome is None:
+        settle(run, member, Outcome.IN_TRANSIT, f"{lost}; its timer decides: see `cudaup status`")
+    elif found.seen is Seen.NEVER_BEGAN:
+        close_step(run, member, action, Phase.REFUSED, Notes(text=f"{lost}; it never began"))
+        end(run, member, found.outcome, f"{lost}; nothing was begun")
     else:
-        settle(run, member, seen.outcome, f"{lost}; its timer decides: see `cudaup status`")
+        phase = Phase.DONE if action is Action.ROLLBACK else Phase.FAILED
+        close_step(run, member, action, phase, Notes(text=f"{lost}; the host put itself back"))
+        end(run, member, found.outcome, f"{lost}; the host put itself back")
+    return None
 
 
 def _confirm(run: Run, stack: Stack, member: Member, smoke: tuple[SmokeCase, ...]) -> None:
@@ -104,7 +111,7 @@ def _confirm(run: Run, stack: Stack, member: Member, smoke: tuple[SmokeCase, ...
             _confirm_within(run, member, stack.timers.ttl_s)
             notes.text = f"{member.target} confirmed"
     except CudaupError as error:
-        _after_failed_confirm(run, stack, member, error, smoke)
+        _not_confirmed(run, stack, member, error, smoke)
         return
     end(run, member, Outcome.APPLIED, f"{member.target} confirmed", smoke=smoke, to=member.target)
 
@@ -118,41 +125,30 @@ def _confirm_within(run: Run, member: Member, ttl_s: float) -> None:
         except ConnectionFailed:
             if run.clock.monotonic() >= deadline:
                 raise
-            run.clock.sleep(CONFIRM_TRIES_S)
+            run.clock.sleep(_CONFIRM_AGAIN_S)
         else:
             return
 
 
-def _after_failed_confirm(
-    run: Run, stack: Stack, member: Member, error: CudaupError, smoke: tuple[SmokeCase, ...]
-) -> None:
+def _not_confirmed(run: Run, stack: Stack, member: Member, error: CudaupError, smoke: tuple[SmokeCase, ...]) -> None:
     """Not confirmed is not applied: the host goes back, by itself or told so, and we say what it came to."""
     why = f"not confirmed ({error.what})"
-    seen = ask_until_settled(run, member, ttl_s=stack.timers.ttl_s)
-    if seen in {Seen.PUT_BACK, Seen.UNPROVEN}:
+    found = ask_until_settled(run, member, ttl_s=stack.timers.ttl_s)
+    if found.seen is Seen.WENT_BACK and found.outcome is not None:
         open_step(run, member, Action.ROLLBACK)
         close_step(run, member, Action.ROLLBACK, Phase.DONE, Notes(text="the host put itself back"))
-        end(run, member, seen.outcome, f"{why}; the host put itself back", smoke=smoke)
-    elif seen is Seen.AWAITS_CONFIRM and isinstance(error, HostRefused):
-        _put_back(run, member, why, smoke)
+        end(run, member, found.outcome, f"{why}; the host put itself back", smoke=smoke)
+    elif found.origin is not None and isinstance(error, HostRefused):
+        # While we renew, its timer would wait for us; so it is told.
+        go_back(run, member, found.origin, ttl_s=stack.timers.ttl_s, why=why)
     else:
         settle(run, member, Outcome.IN_TRANSIT, f"{why}; its timer decides", smoke=smoke)
 
 
-def _put_back(run: Run, member: Member, why: str, smoke: tuple[SmokeCase, ...]) -> None:
-    """While we renew, its timer would wait for us; so it is told."""
-    open_step(run, member, Action.ROLLBACK)
-    argv = ["rollback", *(["--to", member.origin] if member.origin else [])]
-    try:
-        _, data, text = call(run, member, argv, timeout_s=ROLLBACK_LIMIT_S, action=Action.ROLLBACK)
-    except CudaupError as error:
-        run.tell_failed(member.name, Action.ROLLBACK, error.told)
-        settle(run, member, Outcome.IN_TRANSIT, f"{why}; its timer decides ({error.what})", smoke=smoke)
-        return
-    close_step(run, member, Action.ROLLBACK, Phase.DONE, Notes(text=text, data=data))
-    end(run, member, outcome_of(data), f"{why}; put back", smoke=smoke, to=member.origin)
-
-
-def outcome_of(data: Mapping[str, Any]) -> Outcome:
+def _outcome(data: Mapping[str, Any]) -> Outcome:
     """Of a host's answer after it went back; a word we do not know proves nothing."""
     return _OUTCOMES.get(str(data.get("state")), Outcome.ROLLBACK_UNPROVEN)
+
+
+def _cases(data: Mapping[str, Any], key: str) -> tuple[SmokeCase, ...]:
+    return tuple(SmokeCase.model_validate(case) for case in data.get(key, ()))

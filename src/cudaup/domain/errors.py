@@ -1,4 +1,4 @@
-"""Every error an operator can meet, with its exit code. A leaf: imports nothing of cudaup."""
+"""The errors an operator can meet, with their exit codes. A leaf: imports nothing of cudaup."""
 
 from __future__ import annotations
 
@@ -100,9 +100,3 @@ class StalePlan(CudaupError):
 
 class IllegalTransition(CudaupError):
     """A host's life was asked to take a step its state does not allow: a bug, never an operator's fault."""
-
-
-class Interrupted(CudaupError):
-    """The operator asked to stop and every host is settled."""
-
-    exit_code = 130

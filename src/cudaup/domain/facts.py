@@ -100,8 +100,15 @@ class Service(Observed):
     fragment_sha256: str | None = None
 
 
+class LastEnd(Observed):
+    """How the last transit ended: `confirmed`, or back where it came from: `proven`, `unproven`, `failed`."""
+
+    epoch: int
+    end: str
+
+
 class HostStatus(Observed):
-    """What cudaup itself has on the host."""
+    """What cudaup itself has on the host; `busy` names the change that is under way right now."""
 
     root: str
     current: GenerationSummary | None = None
@@ -111,7 +118,8 @@ class HostStatus(Observed):
     lease: Lease
     adopted: tuple[Adopted, ...] = ()
     services: tuple[Service, ...] = ()
-    last_events: tuple[Any, ...] = ()
+    last_end: LastEnd | None = None
+    busy: str | None = None
     installed_sha256: str | None = None
 
     def with_digest(self, digest: str) -> GenerationSummary | None:
@@ -198,7 +206,6 @@ class Environment(Observed):
     kind: str = "none"
     packages: dict[str, str] = Field(default_factory=dict)
     digest: str | None = None
-    size_bytes: int | None = None
 
 
 class Facts(Observed):

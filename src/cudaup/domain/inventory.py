@@ -1,4 +1,4 @@
-"""A host as the inventory describes it: how to reach it and what it is called. Read by Ansible, never parsed here."""
+"""A host as the inventory describes it: how to reach it. Read by Ansible, never parsed here."""
 
 from __future__ import annotations
 
@@ -15,10 +15,8 @@ class Transport(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Become:
-    """Whether and how commands become root. The password never leaves memory but into sudo's standard input."""
+    """Commands become root by sudo. The password never leaves memory but into sudo's standard input."""
 
-    user: str = "root"
-    method: str = "sudo"
     password: SecretStr | None = field(default=None, repr=False)
 
 
@@ -36,7 +34,6 @@ class Host:
     transport: Transport = Transport.SSH
     become: Become | None = None
     python: str = "python3"
-    groups: tuple[str, ...] = ()
 
     @property
     def is_local(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import SecretStr
@@ -33,7 +33,7 @@ def needs_ansible(value: Any) -> bool:
     return isinstance(value, Mapping) or (isinstance(value, str) and ("{{" in value or "{%" in value))
 
 
-def host_from_vars(name: str, variables: Mapping[str, Any], groups: Sequence[str]) -> Host:
+def host_from_vars(name: str, variables: Mapping[str, Any]) -> Host:
     """Raises UnsupportedSetting naming the variable."""
     given = _Given(name, variables)
     transport = _transport(given)
@@ -48,7 +48,6 @@ def host_from_vars(name: str, variables: Mapping[str, Any], groups: Sequence[str
         transport=transport,
         become=_become(given),
         python=_python(given),
-        groups=tuple(groups),
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from functools import reduce
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -126,8 +125,19 @@ def replay(records: Iterable[Mapping[str, Any]]) -> RunState:
     return state
 
 
-def replay_records(records: Iterable[Record]) -> RunState:
-    return reduce(advance, records, RunState())
+def replay_leniently(records: Iterable[Mapping[str, Any]]) -> RunState:
+    """What stands although the whole does not: the run's start and each host's last word. Raises JournalBroken."""
+    hosts: dict[str, HostRun] = {}
+    started: RunStarted | None = None
+    for raw in records:
+        if raw.get("kind") == "run-started":
+            started = RunStarted.model_validate(raw)
+            hosts = dict(_start(RunState(), started).hosts)
+        elif raw.get("kind") == "host-settled":
+            settled = HostSettled.model_validate(raw)
+            life = HostLife(host=settled.host, state=State.SETTLED, outcome=settled.outcome)
+            hosts[settled.host] = hosts[settled.host].model_copy(update={"life": life, "settled": settled})
+    return RunState(started=started, hosts=hosts)
 
 
 def advance(state: RunState, record: Record) -> RunState:
@@ -186,12 +196,14 @@ def _life_at_intent(life: HostLife, action: Action) -> HostLife:
     """From its intent on, a switch may have happened. A host already in one is only being put back."""
     if not action.is_disruptive or (action is Action.ROLLBACK and life.state.is_disrupted):
         return life
+    if action is Action.ROLLBACK and life.state is State.LEASED:
+        life = life.become(State.PREPARED)  # what it goes back to is there already
     return life.become(State.ACTIVATING)
 
 
 _AFTER_DONE = {
     Action.LEASE: State.LEASED,
-    Action.VERIFY: State.PREPARED,
+    Action.PREPARE: State.PREPARED,
     Action.ACTIVATE: State.AWAITING_CONFIRM,
     Action.ROLLBACK: State.REVERTED,
     Action.CONFIRM: State.CONFIRMED,
@@ -205,4 +217,4 @@ def _life_at_outcome(before: HostLife, life: HostLife, record: StepRecord) -> Ho
         return life
     if record.phase is Phase.FAILED:
         return life.become(State.REVERTED)
-    return life if before.state is life.state else life.become(before.state)
+    return before  # it refused to begin: nothing was changed by it

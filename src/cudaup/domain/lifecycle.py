@@ -8,8 +8,6 @@ from cudaup.domain.errors import IllegalTransition
 from cudaup.domain.outcome import Outcome
 from cudaup.domain.value import Value
 
-MAX_ACTIVATIONS = 3
-
 
 class State(StrEnum):
     PLANNED = "planned"
@@ -27,13 +25,12 @@ class State(StrEnum):
         return self in {State.ACTIVATING, State.AWAITING_CONFIRM}
 
 
-# A host that reverted itself is never activated again in the same run. Back to prepared goes only a host that refused
-# to begin: nothing was changed by it.
+# A host that reverted itself is never activated again in the same run.
 ALLOWED: dict[State, frozenset[State]] = {
     State.PLANNED: frozenset({State.LEASED}),
     State.LEASED: frozenset({State.PREPARED}),
     State.PREPARED: frozenset({State.ACTIVATING}),
-    State.ACTIVATING: frozenset({State.PREPARED, State.AWAITING_CONFIRM, State.REVERTED}),
+    State.ACTIVATING: frozenset({State.AWAITING_CONFIRM, State.REVERTED}),
     State.AWAITING_CONFIRM: frozenset({State.CONFIRMED, State.REVERTED}),
     State.CONFIRMED: frozenset(),
     State.REVERTED: frozenset(),
@@ -44,7 +41,7 @@ _BEFORE_THE_SWITCH = frozenset({Outcome.REFUSED, Outcome.UNREACHABLE, Outcome.QU
 _IN_THE_SWITCH = frozenset({Outcome.IN_TRANSIT, Outcome.UNREACHABLE, Outcome.QUARANTINED})
 
 MAY_END: dict[State, frozenset[Outcome]] = {
-    State.PLANNED: frozenset({Outcome.UNCHANGED, Outcome.REFUSED, Outcome.UNREACHABLE}),
+    State.PLANNED: frozenset({Outcome.UNCHANGED, *_BEFORE_THE_SWITCH}),
     State.LEASED: _BEFORE_THE_SWITCH,
     State.PREPARED: _BEFORE_THE_SWITCH,
     State.ACTIVATING: _IN_THE_SWITCH,
@@ -58,29 +55,23 @@ MAY_END: dict[State, frozenset[Outcome]] = {
 
 
 class HostLife(Value):
-    """`activations` counts how often a switch was begun; `outcome` is there exactly when the life is settled."""
+    """`outcome` is there exactly when the life is settled."""
 
     host: str
     state: State = State.PLANNED
-    activations: int = 0
     outcome: Outcome | None = None
 
     def may_become(self, state: State) -> bool:
-        used_up = state is State.ACTIVATING and self.activations >= MAX_ACTIVATIONS
-        return state in ALLOWED[self.state] and not used_up
+        return state in ALLOWED[self.state]
 
     def become(self, state: State) -> HostLife:
         """Raises IllegalTransition."""
         if not self.may_become(state):
-            allowed = ", ".join(sorted(next_state for next_state in ALLOWED[self.state] if self.may_become(next_state)))
+            wanted = ", ".join(sorted(ALLOWED[self.state])) or "to be settled"
             raise IllegalTransition(
-                f"cannot go from {self.state} to {state}",
-                host=self.host,
-                wanted=allowed or "to be settled",
-                found=state,
+                f"cannot go from {self.state} to {state}", host=self.host, wanted=wanted, found=state
             )
-        activations = self.activations + (state is State.ACTIVATING)
-        return HostLife(host=self.host, state=state, activations=activations)
+        return HostLife(host=self.host, state=state)
 
     def may_settle(self, outcome: Outcome) -> bool:
         return outcome in MAY_END[self.state]
@@ -90,7 +81,7 @@ class HostLife(Value):
         if not self.may_settle(outcome):
             wanted = ", ".join(sorted(MAY_END[self.state])) or "nothing: it is settled"
             raise IllegalTransition(f"cannot end as {outcome} when {self.state}", host=self.host, wanted=wanted)
-        return HostLife(host=self.host, state=State.SETTLED, activations=self.activations, outcome=outcome)
+        return HostLife(host=self.host, state=State.SETTLED, outcome=outcome)
 
     @property
     def presumed_outcome(self) -> Outcome:

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from cudaup.domain.fingerprint import Fingerprint
 from cudaup.domain.problem import wrong
 from cudaup.domain.rules.finding import Finding
+from cudaup.domain.rules.lease import QUARANTINED
 from cudaup.domain.stack import Stack
 from cudaup.domain.value import Value
 
@@ -21,15 +22,10 @@ class Action(StrEnum):
     LEASE = "lease"
     RELAY = "relay"
     PREPARE = "prepare"
-    VERIFY = "verify"
     ACTIVATE = "activate"
     ROLLBACK = "rollback"
     CONFIRM = "confirm"
     RELEASE = "release"
-
-    @property
-    def changes_host(self) -> bool:
-        return self is not Action.VERIFY
 
     @property
     def is_disruptive(self) -> bool:
@@ -39,13 +35,12 @@ class Action(StrEnum):
     @property
     def is_reversible(self) -> bool:
         """Whether the host can be put back to before it. Giving the lease back ends a run: nothing is left to undo."""
-        return self.changes_host and self is not Action.RELEASE
+        return self is not Action.RELEASE
 
 
 class Step(Value):
     """`parts` says in sentences what it consists of; `undo` is empty only where nothing needs undoing."""
 
-    id: str
     action: Action
     reason: str
     parts: tuple[str, ...] = ()
@@ -85,6 +80,10 @@ class HostPlan(Value):
         if changes and self.fingerprint is None:
             raise wrong("a fingerprint under every change", self.host)
         return self
+
+    @property
+    def is_quarantined(self) -> bool:
+        return any(finding.rule == QUARANTINED.id for finding in self.findings)
 
     @property
     def blockers(self) -> tuple[Finding, ...]:

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from cudaup.domain.errors import UsageError
-from cudaup.domain.plan import Plan, RollbackPlan
+from cudaup.domain.plan import FleetPlan, Plan
 from cudaup.domain.stack import canonical_json
 
 SCHEMA_VERSION = 1
-AnyPlan = Plan | RollbackPlan
-_ANY_PLAN: TypeAdapter[AnyPlan] = TypeAdapter(Annotated[AnyPlan, Field(discriminator="kind")])
 _AGAIN = "make a new plan with `cudaup plan`"
 
 
-def dump_plan(plan: AnyPlan) -> str:
+def dump_plan(plan: FleetPlan) -> str:
+    """Rollbacks too, for the record of their run; only an upgrade is ever loaded again."""
     body = plan.model_dump(mode="json", by_alias=True)
     return json.dumps({"checksum": _checksum(body), **body}, indent=1) + "\n"
 
 
-def load_plan(text: str, *, where: str) -> AnyPlan:
+def load_plan(text: str, *, where: str) -> Plan:
     """Raises UsageError: not a plan, another schema version, edited, or inconsistent in itself."""
     body = _read_object(text, where)
     version = body.get("schema_version")
@@ -40,10 +39,11 @@ def load_plan(text: str, *, where: str) -> AnyPlan:
             fix=f"a plan is applied as it was reviewed; {_AGAIN}",
         )
     try:
-        return _ANY_PLAN.validate_json(json.dumps(body))
+        return Plan.model_validate_json(json.dumps(body))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        found = f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
+        key = ".".join(str(part) for part in first["loc"])
+        found = f"{key}: {first['msg']}" if key else first["msg"]
         raise UsageError("the plan contradicts itself", where=where, found=found, fix=_AGAIN) from error
 
 

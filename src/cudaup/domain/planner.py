@@ -78,7 +78,6 @@ def _steps(facts: Facts, stack: Stack) -> Iterator[Step]:
     if not is_built:
         yield _relay_step(stack)
     yield Step(
-        id="prepare",
         action=Action.PREPARE,
         reason="everything is made ready beside the running service",
         parts=tuple(_parts_of_prepare(facts, stack, is_built=is_built)),
@@ -99,7 +98,6 @@ def _parts_of_prepare(facts: Facts, stack: Stack, *, is_built: bool) -> Iterator
 def _relay_step(stack: Stack) -> Step:
     total = sum(wheel.size for wheel in stack.wheels) // MIB
     return Step(
-        id="relay",
         action=Action.RELAY,
         reason=f"{len(stack.wheels)} wheels ({total} MiB) go to the host over ssh; it needs no index",
         precondition="the disk holds them",
@@ -112,20 +110,12 @@ def _switch_steps(facts: Facts, stack: Stack) -> Iterator[Step]:
     back = f"`cudaup-host rollback --to {current.id}`" if current else "`cudaup-host rollback`"
     units = ", ".join(service.unit for service in facts.services) or "no service"
     yield Step(
-        id="verify",
-        action=Action.VERIFY,
-        reason="the generation to go back to and the new one are as they were built",
-        precondition="both are on the host",
-    )
-    yield Step(
-        id="activate",
         action=Action.ACTIVATE,
         reason=f"stop {units}, prove the old and the new generation, switch, start, prove the live process",
-        precondition="the lease is held and both generations are verified",
+        precondition="the lease is held and the host has verified both generations",
         undo=f"the host does it by itself on any failure, and {stack.timers.ttl_s:g} s after it lost its operator",
     )
     yield Step(
-        id="confirm",
         action=Action.CONFIRM,
         reason="a new connection shows that the way in still works; the timer is disarmed",
         precondition="the host awaits its confirmation",
@@ -136,7 +126,6 @@ def _switch_steps(facts: Facts, stack: Stack) -> Iterator[Step]:
 
 def lease_step(reason: str) -> Step:
     return Step(
-        id="lease",
         action=Action.LEASE,
         reason=f"keep other runs away: {reason}",
         precondition="the lease is free and its epoch has not moved",
@@ -146,7 +135,6 @@ def lease_step(reason: str) -> Step:
 
 def release_step() -> Step:
     return Step(
-        id="release",
         action=Action.RELEASE,
         reason="other runs may work here again",
         precondition="the host is settled",

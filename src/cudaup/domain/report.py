@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from cudaup.domain.errors import CudaupError
 from cudaup.domain.facts import SmokeCase
-from cudaup.domain.journal import HostRun, RunState, replay
+from cudaup.domain.journal import HostRun, RunState, replay, replay_leniently
 from cudaup.domain.outcome import Outcome, exit_code
 from cudaup.domain.value import Value
 
@@ -27,7 +28,10 @@ class HostReport(Value):
 
 
 class Report(Value):
-    """`is_complete` is false for a run that broke off: its outcomes are then the worst that may be true."""
+    """`is_complete` is false for a run that broke off: its outcomes are then the worst that may be true.
+
+    `warning` is there when the journal contradicts itself, a bug: hosts are then told by their last word alone.
+    """
 
     run: str
     plan_id: str
@@ -37,14 +41,19 @@ class Report(Value):
     is_interrupted: bool
     is_complete: bool
     exit_code: int
+    warning: str = ""
 
     def to_json(self) -> dict[str, Any]:
         return self.model_dump(mode="json")
 
 
 def report_of(records: Iterable[Mapping[str, Any]]) -> Report:
-    """Raises JournalBroken, IllegalTransition."""
-    return fold(replay(records))
+    """Never hides what a host came to behind a journal that cannot be replayed."""
+    kept = list(records)
+    try:
+        return fold(replay(kept))
+    except CudaupError as error:
+        return fold(replay_leniently(kept)).model_copy(update={"warning": str(error), "is_complete": False})
 
 
 def fold(state: RunState) -> Report:

@@ -154,15 +154,8 @@ def _steps(facts: Facts, target: GenerationSummary) -> Iterator[Step]:
     status = facts.cudaup
     in_transit = status is not None and status.transit is not None
     yield lease_step(f"back to {target.id}")
-    yield Step(
-        id="verify",
-        action=Action.VERIFY,
-        reason=f"{target.id} is as it was built",
-        precondition=f"{target.id} is on the host",
-    )
     here = facts.current.id if facts.current else "nothing"
     yield Step(
-        id="rollback",
         action=Action.ROLLBACK,
         reason=f"put back {target.id}"
         + (" now instead of waiting for the timer" if in_transit else f" in place of {here}"),

@@ -114,7 +114,6 @@ def generation_spec(stack: Stack) -> dict[str, Any]:
         "toolkit": stack.toolkit.model_dump(mode="json", by_alias=True) if stack.toolkit else None,
         "env": dict(stack.env),
         "imports": list(stack.imports),
-        "adopt_path": stack.environment.path if stack.environment else None,
     }
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import total_ordering
-
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 from pydantic import ConfigDict, RootModel, field_validator
@@ -11,9 +9,8 @@ from pydantic import ConfigDict, RootModel, field_validator
 from cudaup.domain.problem import wrong
 
 
-@total_ordering
 class DriverVersion(RootModel[str]):
-    """An NVIDIA driver's version. `580.65.06` equals `580.65.6` and is less than `590.48.01`."""
+    """An NVIDIA driver's version. `580.65.06` equals `580.65.6`."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -29,9 +26,6 @@ class DriverVersion(RootModel[str]):
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, DriverVersion) and Version(self.root) == Version(other.root)
-
-    def __lt__(self, other: DriverVersion) -> bool:
-        return Version(self.root) < Version(other.root)
 
     def __hash__(self) -> int:
         return hash(Version(self.root))

@@ -43,7 +43,6 @@ OPTIONS: Dict[str, Dict[str, Any]] = {
     "--ttl": {"type": float, "metavar": "SECONDS"},
     "--ceiling": {"type": float, "metavar": "SECONDS"},
     "--take-over": {"action": "store_true", "help": "of an expired lease, also in the middle of its switch"},
-    "--clear-quarantine": {"action": "store_true"},
     "--sha256": {},
     "--name": {},
     "--size": {"type": int},
@@ -63,11 +62,10 @@ VERBS: Dict[str, Verb] = {
     "facts": Verb("verbs.facts", ["--env", "--disk"]),
     "status": Verb("status.of", []),
     "lease show": Verb("verbs.lease_show", []),
-    "lease take": Verb(
-        "verbs.lease_take", ["--holder!", "--run!", "--reason!", "--ttl!", "--take-over", "--clear-quarantine"]
-    ),
+    "lease take": Verb("verbs.lease_take", ["--holder!", "--run!", "--reason!", "--ttl!", "--take-over"]),
     "lease renew": Verb("verbs.lease_renew", ["--epoch!", "--ttl"]),
     "lease release": Verb("lease.release", ["--epoch!"]),
+    "lease clear": Verb("lease.clear", []),
     "lease quarantine": Verb("verbs.lease_quarantine", ["--epoch!", "--reason!"]),
     "blob missing": Verb("blobs.missing", []),
     "blob put": Verb("blobs.put", ["--epoch", "--sha256!", "--name!", "--size!"]),

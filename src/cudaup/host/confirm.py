@@ -1,12 +1,9 @@
 """The operator's word that the new generation stays. It and the timer exclude each other by the lock."""
 
-from cudaup.host import fence, generations, live, transit
+from cudaup.host import ending, fence, generations, live, transit
 from cudaup.host.fence import Mutation
 from cudaup.host.protocol import Context, Failed, Json, Refused
 from cudaup.host.transit import Transit
-
-# What ends a transit, in the journal: the steps, not the verbs, as a refused verb ended nothing.
-_CONFIRMED, _REVERTED = "confirmed", "revert"
 
 
 def confirm(ctx: Context) -> Json:
@@ -20,9 +17,8 @@ def confirm(ctx: Context) -> Json:
         if pending is None:
             return _confirmed_before(ctx, change)
         _require_confirmable(ctx, pending)
-        with change.step(_CONFIRMED, {"generation": pending.target}):
-            generations.update(layout, pending.target, confirmed=True, proven=ctx.clock.wall(), failed=None)
-            transit.remove(layout)
+        generations.update(layout, pending.target, confirmed=True, proven=ctx.clock.wall(), failed=None)
+        ending.end(layout, change, pending, ending.CONFIRMED)
     return {"state": "confirmed", "generation": pending.target}
 
 
@@ -39,8 +35,8 @@ def _require_confirmable(ctx: Context, pending: Transit) -> None:
 
 def _confirmed_before(ctx: Context, change: Mutation) -> Json:
     """A repeated confirm whose first answer was lost is told the same; any other is too late."""
-    ends = [entry for entry in change.journal.entries() if entry["op"] in {_CONFIRMED, _REVERTED}]
+    last = ending.last(ctx.layout)
+    if last is not None and (last["end"], last["epoch"]) == (ending.CONFIRMED, change.epoch):
+        return {"state": "confirmed", "generation": last["generation"]}
     current = generations.current_id(ctx.layout)
-    if ends and (ends[-1]["op"], ends[-1]["epoch"]) == (_CONFIRMED, change.epoch):
-        return {"state": "confirmed", "generation": str(current)}
     raise Refused("not-found", f"nothing waits for a confirmation; current is {current}", "see `cudaup-host status`")

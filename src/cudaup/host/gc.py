@@ -3,13 +3,11 @@
 import os
 import shutil
 from pathlib import Path
-from typing import Dict, List, Optional
+from typing import Dict, Optional
 
 from cudaup.host import activate, fence, generations, processes
 from cudaup.host.layout import Layout
 from cudaup.host.protocol import Context, Json
-
-_TRASH = ".trash-"
 
 
 def gc(ctx: Context) -> Json:
@@ -24,10 +22,6 @@ def gc(ctx: Context) -> Json:
         freed = sum(_remove(ctx.layout, each) for each in removed)
     kept = [{"id": each, "why": why} for each, why in reasons.items() if why is not None]
     return {"removed": removed, "kept": kept, "freed_bytes": freed}
-
-
-def leftovers(layout: Layout) -> List[Path]:
-    return sorted(layout.generations.glob(_TRASH + "*")) if layout.generations.is_dir() else []
 
 
 def _reasons(ctx: Context, keep: int) -> Dict[str, Optional[str]]:
@@ -59,7 +53,7 @@ def _user_of(layout: Layout, generation_id: str) -> Optional[str]:
 
 def _remove(layout: Layout, generation_id: str) -> int:
     """Its name first: a crash leaves nothing that looks like a generation."""
-    trash = layout.generations / (_TRASH + generation_id)
+    trash = layout.generations / f".trash-{generation_id}"
     layout.generation(generation_id).rename(trash)
     generations.remove_link(layout, generation_id)
     freed = _size_bytes(trash)

@@ -42,10 +42,11 @@ def load_all(layout: Layout) -> List[Json]:
 
 
 def incomplete(layout: Layout) -> List[Path]:
-    """What a crash left of a stage, an adopt or a gc."""
+    """What a crash left of a stage, an adopt or a gc: without a record, or under a name that hides it."""
     if not layout.generations.is_dir():
         return []
-    return sorted(path for path in layout.generations.iterdir() if path.is_dir() and not (path / _RECORD).exists())
+    folders = [path for path in layout.generations.iterdir() if path.is_dir()]
+    return sorted(path for path in folders if path.name.startswith(".") or not (path / _RECORD).exists())
 
 
 def save(layout: Layout, record: Json) -> None:

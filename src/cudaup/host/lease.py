@@ -61,7 +61,6 @@ class Claim:
     reason: str
     ttl_s: float
     take_over: bool = False
-    clear_quarantine: bool = False
 
 
 def read(layout: Layout) -> Lease:
@@ -81,7 +80,7 @@ def guarded(ctx: Context) -> Iterator[Lease]:
 def granted(now: Lease, claim: Claim, clock: Clock, *, in_transit: bool) -> Lease:
     """The lease after `claim`. Refused `lease-held` or `quarantined`."""
     is_same = now.state == HELD and now.run == claim.run
-    if now.state == QUARANTINED and not claim.clear_quarantine:
+    if now.state == QUARANTINED:
         raise refused_quarantined(now, clock)
     if now.state == HELD and not is_same:
         _require_expired(now, claim, clock, in_transit=in_transit)
@@ -166,6 +165,20 @@ def quarantine(ctx: Context, reason: str) -> Json:
     return {"lease": after.as_json(ctx.clock)}
 
 
+def clear(ctx: Context) -> Json:
+    """The verb `lease clear`: a person has looked at the host. Who still had an epoch from before is fenced off."""
+    with guarded(ctx) as now:
+        if now.state != QUARANTINED:
+            raise Refused("not-found", f"the host is not in quarantine: its lease is {now.state}")
+        if ctx.layout.transit.exists():
+            raise Refused("in-transit", "the host is between two generations", "`cudaup-host recover` settles it")
+        after = replace(freed(now), epoch=now.epoch + 1)
+        if ctx.dry_run:
+            return {"would": "end the quarantine", "lease": after.as_json(ctx.clock)}
+        store(ctx, "lease-clear", after)
+    return {"lease": after.as_json(ctx.clock)}
+
+
 def freed(now: Lease) -> Lease:
     return replace(now, state=FREE)
 
@@ -181,7 +194,7 @@ def require_epoch(now: Lease, ctx: Context) -> None:
 
 
 def refused_quarantined(now: Lease, clock: Clock) -> Refused:
-    fix = "look at the host, then `cudaup-host lease take --clear-quarantine`"
+    fix = "look at the host, then `cudaup-host lease clear`"
     return Refused("quarantined", f"the host is in quarantine: {now.described(clock)}", fix)
 
 

@@ -32,7 +32,7 @@ def is_held(path: Path) -> bool:
     except FileNotFoundError:
         return False
     try:
-        return not _try(fd)
+        return not _try(fd, fcntl.LOCK_SH)  # two that only look are not in each other's way
     finally:
         os.close(fd)
 
@@ -56,9 +56,9 @@ def _acquire(fd: int, path: Path, clock: Clock, wait_s: float) -> None:
         clock.sleep(_POLL_S)
 
 
-def _try(fd: int) -> bool:
+def _try(fd: int, kind: int = fcntl.LOCK_EX) -> bool:
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

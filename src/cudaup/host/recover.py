@@ -3,12 +3,12 @@
 import shutil
 from typing import List, Optional
 
-from cudaup.host import adopt, ballast, fence, gc, generations, lease, locks, revert, transit
+from cudaup.host import adopt, ballast, fence, generations, lease, locks, revert, transit
 from cudaup.host.fence import Mutation
 from cudaup.host.protocol import Context, Json, Refused
 from cudaup.host.transit import Transit
 
-_LEASE_OPS = ("lease-take", "lease-release", "quarantine")
+_LEASE_OPS = ("lease-take", "lease-release", "lease-clear", "quarantine")
 
 
 def recover(ctx: Context) -> Json:
@@ -54,7 +54,7 @@ def _is_live(ctx: Context, pending: Optional[Transit]) -> bool:
 
 def _settle_half_done(ctx: Context) -> List[str]:
     actions = adopt.settle(ctx)
-    for leftover in [*generations.incomplete(ctx.layout), *gc.leftovers(ctx.layout)]:
+    for leftover in generations.incomplete(ctx.layout):
         shutil.rmtree(str(leftover))
         actions.append(f"removed half-made `{leftover.name}`")
     return actions

@@ -6,7 +6,7 @@ Every step may be done already; a revert cut short is simply done again.
 from dataclasses import replace
 from typing import List, NamedTuple
 
-from cudaup.host import adoption, ballast, generations, health, lease, live, proof, services, transit
+from cudaup.host import adoption, ballast, ending, generations, health, lease, live, proof, services, transit
 from cudaup.host.fence import Mutation
 from cudaup.host.files import write_json
 from cudaup.host.protocol import Context, Failed, Json
@@ -36,7 +36,7 @@ def revert(ctx: Context, change: Mutation, pending: Transit, why: str, *, at_boo
     with change.step("revert", detail):
         problems = _links_back(ctx, change, pending, at_boot=at_boot)
         outcome = _proven(ctx, pending, problems, at_boot=at_boot)
-        _settle(ctx, pending, outcome, why)
+        _settle(ctx, change, pending, outcome, why)
     ctx.channel.event("revert", "done" if outcome.verdict == PROVEN else "failed", "; ".join(outcome.problems))
     return outcome
 
@@ -93,7 +93,7 @@ def _live_problems(ctx: Context, pending: Transit) -> List[str]:
     return []
 
 
-def _settle(ctx: Context, pending: Transit, outcome: Reverted, why: str) -> None:
+def _settle(ctx: Context, change: Mutation, pending: Transit, outcome: Reverted, why: str) -> None:
     """The records first, the transit's end last."""
     layout = ctx.layout
     now = ctx.clock.wall()
@@ -107,4 +107,4 @@ def _settle(ctx: Context, pending: Transit, outcome: Reverted, why: str) -> None
     evidence = {"generation": pending.target, "why": why, "time": now, **outcome._asdict()}
     write_json(layout.failed / f"{pending.target}.json", evidence)
     adoption.remember_units(layout, pending.units)
-    transit.remove(layout)
+    ending.end(layout, change, pending, outcome.verdict)

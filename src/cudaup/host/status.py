@@ -3,12 +3,9 @@
 import io
 from typing import Optional
 
-from cudaup.host import adoption, generations, install, lease, locks, services, transit
-from cudaup.host.journal import Journal
+from cudaup.host import adoption, ending, generations, install, lease, locks, services, transit
 from cudaup.host.layout import Layout
 from cudaup.host.protocol import Channel, Context, Json
-
-_LAST_EVENTS = 10
 
 
 def status(layout: Layout) -> Json:
@@ -18,19 +15,25 @@ def status(layout: Layout) -> Json:
 def of(ctx: Context) -> Json:
     """The verb `status`."""
     layout = ctx.layout
+    # In this order: what is not in transit, and not busy after that, has ended, and the journal says how.
+    under_way = {"transit": _transit(ctx), "busy": _busy(layout), "last_end": ending.last(layout)}
     records = {record["id"]: generations.summary(record) for record in generations.load_all(layout)}
     return {
         "root": str(layout.root),
         "current": records.get(generations.current_id(layout) or ""),
         "previous": records.get(generations.previous_id(layout) or ""),
         "generations": list(records.values()),
-        "transit": _transit(ctx),
+        **under_way,
         "lease": lease.read(layout).as_json(ctx.clock),
         "adopted": adoption.public(layout),
         "services": services.status(ctx),
-        "last_events": Journal(layout, ctx.clock).entries()[-_LAST_EVENTS:],
         "installed_sha256": install.installed_digest(layout),
     }
+
+
+def _busy(layout: Layout) -> Optional[str]:
+    """The change whose lock another process holds right now."""
+    return str(locks.holder(layout.lock).get("op", "unknown")) if locks.is_held(layout.lock) else None
 
 
 def _transit(ctx: Context) -> Optional[Json]:

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import List, Optional, Tuple
 
 from cudaup.host.clock import Clock
-from cudaup.host.files import fsync_dir, write_json
+from cudaup.host.files import write_json
 from cudaup.host.layout import Layout
 from cudaup.host.protocol import Json
 
@@ -65,10 +65,3 @@ def as_json(transit: Transit) -> Json:
 def write(layout: Layout, transit: Transit) -> None:
     """Only under the lease lock: renewals and the activate both write it."""
     write_json(layout.transit, as_json(transit))
-
-
-def remove(layout: Layout) -> None:
-    """Needs no free space: this is how a transit ends."""
-    if layout.transit.exists():
-        layout.transit.unlink()
-        fsync_dir(layout.root)

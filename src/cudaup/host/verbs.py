@@ -16,7 +16,7 @@ def lease_show(ctx: Context) -> Json:
 
 
 def lease_take(ctx: Context) -> Json:
-    names = ("holder", "run", "reason", "take_over", "clear_quarantine")
+    names = ("holder", "run", "reason", "take_over")
     return lease.take(ctx, Claim(ttl_s=ctx.options["ttl"], **{name: ctx.options[name] for name in names}))
 
 

@@ -38,13 +38,12 @@ def _make_key(path: Path) -> str:
 
 
 def write_configs(lab: LabSpec, warden_pid: int) -> None:
-    """From anywhere on the machine through the proxy, and direct for use inside the lab's network namespace."""
+    """For use from anywhere on the machine, also inside the lab's network namespace."""
     files = Files(lab.directory)
     files.proxy.write_text(_proxy(lab, warden_pid))
     files.proxy.chmod(0o700)
-    for direct in (False, True):
-        files.ssh_config(direct=direct).write_text("\n".join(_ssh_config(lab, files, direct=direct)))
-        files.inventory(direct=direct).write_text(_inventory(lab, files, direct=direct))
+    files.ssh_config.write_text("\n".join(_ssh_config(lab, files, warden_pid)))
+    files.inventory.write_text(_inventory(lab, files))
 
 
 def _proxy(lab: LabSpec, warden_pid: int) -> str:
@@ -60,14 +59,13 @@ exec nsenter --net=/proc/{warden_pid}/ns/net {busybox} nc "$1" "$2"
 """
 
 
-def _ssh_config(lab: LabSpec, files: Files, *, direct: bool) -> Iterator[str]:
+def _ssh_config(lab: LabSpec, files: Files, warden_pid: int) -> Iterator[str]:
+    """The proxy only where it is needed: of ProxyJump and ProxyCommand OpenSSH takes the one it reads first."""
     for host in lab.hosts:
         yield f"Host {host.name} {host.address}"
         yield f"    HostName {host.address}"
         if host.is_inner:
             yield f"    ProxyJump {BASTION}"
-        elif not direct:
-            yield f"    ProxyCommand {files.proxy} %h %p"
     yield f"""
 Host *
     User {lab.user or "root"}
@@ -76,13 +74,16 @@ Host *
     UserKnownHostsFile {files.known_hosts}
     GlobalKnownHostsFile /dev/null
     StrictHostKeyChecking yes
+
+Match !exec "/usr/bin/test /proc/self/ns/net -ef /proc/{warden_pid}/ns/net"
+    ProxyCommand {files.proxy} %h %p
 """
 
 
-def _inventory(lab: LabSpec, files: Files, *, direct: bool) -> str:
+def _inventory(lab: LabSpec, files: Files) -> str:
     variables: dict[str, str | bool] = {
         "ansible_user": lab.user or "root",
-        "ansible_ssh_common_args": f"-F {files.ssh_config(direct=direct)}",
+        "ansible_ssh_common_args": f"-F {files.ssh_config}",
         "ansible_python_interpreter": "/usr/bin/python3",
     }
     if lab.user:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -46,7 +47,8 @@ def _debootstrap(root: Path) -> None:
     settings.mkdir(parents=True)
     excluded = "".join(f"path-exclude=/usr/share/{folder}/*\n" for folder in _NOT_INSTALLED)
     (settings / "lab").write_text(f"force-unsafe-io\n{excluded}")
-    _run("debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE, str(root), *_mirror())
+    command = ["debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE, str(root), *_mirror()]
+    _run(*command, environment={**_proxy(), **os.environ})
 
 
 def _mirror() -> list[str]:
@@ -55,9 +57,16 @@ def _mirror() -> list[str]:
     done = subprocess.run(["apt-get", "indextargets", "--format", wanted], capture_output=True, text=True, check=False)
     fields = (line.split() for line in done.stdout.splitlines())
     mirrors = [found[3] for found in fields if found[:3] == [SUITE, "main", "Packages"]]
-    return [uri for uri in mirrors if uri.startswith(("http", "file:"))][
-        :1
-    ]  # debootstrap knows no mirror+file, no cdrom
+    known_to_debootstrap = [uri for uri in mirrors if uri.startswith(("http", "file:"))]  # no mirror+file, no cdrom
+    return known_to_debootstrap[:1]
+
+
+def _proxy() -> dict[str, str]:
+    """Debootstrap's wget goes by its environment alone; apt's configured proxy counts where that says nothing."""
+    command = ["apt-config", "shell", "proxy", "Acquire::http::Proxy"]  # prints proxy='http://...', or nothing
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    found = "".join(shlex.split(done.stdout)).removeprefix("proxy=")
+    return {"http_proxy": found} if found not in {"", "DIRECT"} else {}
 
 
 def _make_old_stack(root: Path) -> None:

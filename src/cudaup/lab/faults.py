@@ -17,7 +17,7 @@ from cudaup.lab.network import Shape
 from cudaup.lab.running import RunningHost, boot_all
 
 
-class Kind(StrEnum):
+class FaultKind(StrEnum):
     CUT = "cut"
     RESTORE = "restore"
     LATENCY = "latency"
@@ -32,9 +32,9 @@ class Kind(StrEnum):
 
 
 _AMOUNTS = {
-    Kind.LATENCY: ("MS each way", 1, 10_000),
-    Kind.LOSS: ("PCT", 1, 100),
-    Kind.RATE: ("KBIT per s", 8, 10_000_000),
+    FaultKind.LATENCY: ("MS each way", 1, 10_000),
+    FaultKind.LOSS: ("PCT", 1, 100),
+    FaultKind.RATE: ("KBIT per s", 8, 10_000_000),
 }
 _OFF = "is off; `lab fault HOST reboot` starts it"
 _KERNEL_FOLDERS = frozenset({"proc", "sys", "dev", "run"})
@@ -44,22 +44,22 @@ _KERNEL_FOLDERS = frozenset({"proc", "sys", "dev", "run"})
 class Fault:
     """`amount` is 0 for the kinds that have none."""
 
-    kind: Kind
+    kind: FaultKind
     amount: int = 0
 
     @classmethod
     def parse(cls, kind: str, arguments: Sequence[object] = ()) -> Fault:
         """Raises UsageError."""
-        if kind not in list(Kind):
-            raise UsageError("unknown fault", wanted=", ".join(Kind), found=kind)
-        unit, least, most = _AMOUNTS.get(Kind(kind), ("", 0, 0))
+        if kind not in list(FaultKind):
+            raise UsageError("unknown fault", wanted=", ".join(FaultKind), found=kind)
+        unit, least, most = _AMOUNTS.get(FaultKind(kind), ("", 0, 0))
         words = [str(argument) for argument in arguments]
         if not unit and not words:
-            return cls(kind=Kind(kind))
+            return cls(kind=FaultKind(kind))
         if not unit or len(words) != 1 or not words[0].isdecimal() or not least <= int(words[0]) <= most:
             wanted = f"{kind} {unit}, {least} to {most}" if unit else f"{kind} alone"
             raise UsageError("bad fault", wanted=wanted, found=" ".join([kind, *words]))
-        return cls(kind=Kind(kind), amount=int(words[0]))
+        return cls(kind=FaultKind(kind), amount=int(words[0]))
 
 
 def inflict(fault: Fault, host: RunningHost) -> None:
@@ -155,16 +155,16 @@ def _pid(host: RunningHost) -> int:
     return host.pid
 
 
-_ACTIONS: dict[Kind, Callable[[RunningHost, int], None]] = {
-    Kind.CUT: _shaped(lambda shape, _: replace(shape, cut=True)),
-    Kind.RESTORE: _restore,
-    Kind.LATENCY: _shaped(lambda shape, ms: replace(shape, latency_ms=ms)),
-    Kind.LOSS: _shaped(lambda shape, percent: replace(shape, loss_percent=percent)),
-    Kind.RATE: _shaped(lambda shape, kbit: replace(shape, rate_kbit=kbit)),
-    Kind.KILL_SSHD: _kill_sshd,
-    Kind.DISK_FULL: lambda host, _: host.disk.fill(),
-    Kind.DISK_OK: lambda host, _: host.disk.unfill(),
-    Kind.READONLY: _readonly,
-    Kind.REBOOT: _reboot,
-    Kind.POWER_LOSS: _power_loss,
+_ACTIONS: dict[FaultKind, Callable[[RunningHost, int], None]] = {
+    FaultKind.CUT: _shaped(lambda shape, _: replace(shape, cut=True)),
+    FaultKind.RESTORE: _restore,
+    FaultKind.LATENCY: _shaped(lambda shape, ms: replace(shape, latency_ms=ms)),
+    FaultKind.LOSS: _shaped(lambda shape, percent: replace(shape, loss_percent=percent)),
+    FaultKind.RATE: _shaped(lambda shape, kbit: replace(shape, rate_kbit=kbit)),
+    FaultKind.KILL_SSHD: _kill_sshd,
+    FaultKind.DISK_FULL: lambda host, _: host.disk.fill(),
+    FaultKind.DISK_OK: lambda host, _: host.disk.unfill(),
+    FaultKind.READONLY: _readonly,
+    FaultKind.REBOOT: _reboot,
+    FaultKind.POWER_LOSS: _power_loss,
 }

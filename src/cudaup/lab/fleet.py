@@ -81,11 +81,11 @@ class Lab:
 
     @property
     def inventory(self) -> Path:
-        return Files(self.directory).inventory(direct=False)
+        return Files(self.directory).inventory
 
     @property
     def ssh_config(self) -> Path:
-        return Files(self.directory).ssh_config(direct=False)
+        return Files(self.directory).ssh_config
 
     @property
     def hosts(self) -> tuple[str, ...]:

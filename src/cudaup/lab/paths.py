@@ -29,11 +29,13 @@ class Files:
     def proxy(self) -> Path:
         return self.directory / "proxy"
 
-    def ssh_config(self, *, direct: bool) -> Path:
-        return self.directory / ("ssh_config-direct" if direct else "ssh_config")
+    @property
+    def ssh_config(self) -> Path:
+        return self.directory / "ssh_config"
 
-    def inventory(self, *, direct: bool) -> Path:
-        return self.directory / ("inventory-direct.yml" if direct else "inventory.yml")
+    @property
+    def inventory(self) -> Path:
+        return self.directory / "inventory.yml"
 
     @property
     def spec(self) -> Path:

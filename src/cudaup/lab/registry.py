@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from cudaup.domain.errors import UsageError
 from cudaup.lab import cgroup, machine
 from cudaup.lab.disk import wait_until_detached
 from cudaup.lab.paths import Files
-from cudaup.lab.spec import LabSpec
+from cudaup.lab.spec import LAB_SPEC, LabSpec
 from cudaup.lab.sysctl import Setting
 
 _LOCK = machine.LABS / ".lock"
@@ -39,7 +38,7 @@ def read(name: str) -> Record:
     """Raises UsageError when there is no such lab."""
     files = Files(machine.LABS / name)
     try:
-        spec = LabSpec.from_json(json.loads(files.spec.read_text()))
+        spec = LAB_SPEC.validate_json(files.spec.read_bytes())
         since = files.spec.stat().st_mtime
     except FileNotFoundError:
         known = ", ".join(names()) or "none"
@@ -58,7 +57,7 @@ def claim(spec: LabSpec) -> None:
                 raise UsageError(f"the lab `{spec.name}` is up already", fix=fix)
             _remove(spec)
         spec.directory.mkdir(mode=0o700)
-        Files(spec.directory).spec.write_text(json.dumps(spec.as_json()))
+        Files(spec.directory).spec.write_bytes(LAB_SPEC.dump_json(spec))
         Setting().raise_it()
         cgroup.make(spec.cgroup)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
+
+from pydantic import TypeAdapter
 
 from cudaup.domain.errors import UsageError
 
@@ -56,7 +58,7 @@ class Link:
 
 @dataclass(frozen=True, kw_only=True)
 class HostSpec:
-    """`gpus` names the profile of its simulated GPUs; `gpu_host` tells a bastion from the fleet."""
+    """`gpus` names the profile of its simulated GPUs, or is `none`, as a bastion's always is."""
 
     name: str
     links: tuple[Link, ...]
@@ -90,25 +92,8 @@ class LabSpec:
         known = ", ".join(host.name for host in self.hosts)
         raise UsageError(f"lab `{self.name}` has no host `{name}`", wanted=known, found=name)
 
-    def as_json(self) -> dict[str, Any]:
-        return {**asdict(self), "directory": str(self.directory), "root": str(self.root), "cgroup": str(self.cgroup)}
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        hosts = tuple(
-            HostSpec(name=host["name"], gpus=host["gpus"], links=tuple(Link(**link) for link in host["links"]))
-            for host in data["hosts"]
-        )
-        return cls(
-            name=data["name"],
-            directory=Path(data["directory"]),
-            root=Path(data["root"]),
-            cgroup=Path(data["cgroup"]),
-            hosts=hosts,
-            init=Init(data["init"]),
-            disk=Disk(**data["disk"]),
-            user=data["user"],
-        )
+LAB_SPEC = TypeAdapter(LabSpec)
 
 
 def fleet_of(count: int, gpus: str, *, bastion: bool) -> tuple[HostSpec, ...]:

@@ -26,7 +26,7 @@ from cudaup.lab.kernel import MountFlags, Namespaces
 from cudaup.lab.paths import Files
 from cudaup.lab.ready import Probe
 from cudaup.lab.running import RunningHost, boot_all
-from cudaup.lab.spec import LabSpec
+from cudaup.lab.spec import LAB_SPEC, LabSpec
 
 _LAB = Namespaces.MNT | Namespaces.NET | Namespaces.UTS | Namespaces.IPC | Namespaces.PID
 _ANSWER_S = 30.0
@@ -114,7 +114,7 @@ class Warden:
 
 def main(directory: Path) -> None:
     files = Files(directory)
-    lab = LabSpec.from_json(json.loads(files.spec.read_text()))
+    lab = LAB_SPEC.validate_json(files.spec.read_bytes())
     (lab.cgroup / WARDEN / "cgroup.procs").write_text("0")
     control = socket.socket(socket.AF_UNIX)
     control.bind(str(files.control))  # before anyone knows of us: a client connects and waits

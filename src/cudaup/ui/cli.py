@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 import threading
@@ -18,9 +19,9 @@ import click
 from cudaup.domain.errors import CudaupError, UsageError
 from cudaup.domain.facts import is_settled
 from cudaup.domain.outcome import INTERRUPTED, Outcome
-from cudaup.domain.plan import FleetPlan, HostVerdict, Plan
+from cudaup.domain.plan import HostVerdict, Plan, RollbackPlan
 from cudaup.domain.plan_file import dump_plan
-from cudaup.domain.report import Report
+from cudaup.domain.report import report_of
 from cudaup.ui import text, wiring
 from cudaup.ui.lab_cli import lab
 from cudaup.ui.progress import ProgressLines
@@ -96,8 +97,9 @@ def apply(
 ) -> None:
     """Apply a saved PLAN as it was reviewed, or plan now and ask."""
     saved = _saved_plan(plan_path, sources, limit, stack_path)
+    wanted = saved.stack if saved else wiring.stack(_required_stack(stack_path))
     with wiring.fleet(saved.sources if saved else sources, saved.limit if saved else limit) as on:
-        made = saved or wiring.make_plan(on, wiring.stack(_required_stack(stack_path)))
+        made = saved or wiring.make_plan(on, wanted)
         if saved is None:
             click.echo(text.plan_text(made) + "\n", err=True)
         if made.has_changes:
@@ -112,7 +114,7 @@ def apply(
 @json_option
 @verbose_option
 def rollback(sources: tuple[str, ...], limit: str | None, to: str | None, *, as_json: bool, verbose: bool) -> None:
-    """Put hosts back to an earlier generation. Needs no index, no Ansible and no question: it is for incidents."""
+    """Put hosts back to an earlier generation. Needs no index, no play and no question: it is for incidents."""
     with wiring.fleet(sources, limit) as on:
         _execute(wiring.make_rollback_plan(on, to), on, as_json=as_json, verbose=verbose)
 
@@ -179,31 +181,43 @@ def _ask(question: str, *, yes: bool) -> None:
     click.confirm(question, abort=True, err=True)
 
 
-def _execute(made: FleetPlan, on: wiring.Fleet, *, as_json: bool, verbose: bool) -> None:
-    with _stop_on_interrupt() as stopping:
-        report: Report = wiring.execute(made, on, ProgressLines(is_verbose=verbose), stopping)
-    click.echo(json.dumps(report.to_json(), indent=1) if as_json else text.report_text(report))
+def _execute(made: Plan | RollbackPlan, on: wiring.Fleet, *, as_json: bool, verbose: bool) -> None:
+    """Run the plan and report it. A second interrupt leaves at once: the hosts' own timers put back what is open."""
+    stopping = threading.Event()
+    is_left = False
+    with (
+        _stop_on_interrupt(stopping),
+        wiring.open_run(made, on, ProgressLines(is_verbose=verbose), stopping.is_set) as run,
+    ):
+        try:
+            wiring.carry_out(made, run, on)
+        except KeyboardInterrupt:
+            is_left = True
+        report = report_of(run.journal.read())
+        click.echo(json.dumps(report.to_json(), indent=1) if as_json else text.report_text(report))
+        if is_left:
+            sys.stdout.flush()
+            os._exit(report.exit_code)  # threads still talk to hosts: leaving means leaving them
     sys.exit(report.exit_code)
 
 
 @contextmanager
-def _stop_on_interrupt() -> Iterator[threading.Event]:
-    """First Ctrl-C: stop at the next safe point. Second: leave now; the hosts' own timers put them back."""
-    stopping = threading.Event()
+def _stop_on_interrupt(stopping: threading.Event) -> Iterator[None]:
+    """First Ctrl-C: stop at the next safe point. Second: KeyboardInterrupt."""
 
     def on_signal(_number: int, _frame: FrameType | None) -> None:
         if stopping.is_set():
             raise KeyboardInterrupt
         stopping.set()
         click.echo(
-            "stopping: hosts that are switching are settled first, others are left as they are "
-            "(again: leave now, their timers put them back)",
+            "stopping: what is switching or going back is settled first, nothing else is begun "
+            "(again: leave now, the hosts' own timers put them back)",
             err=True,
         )
 
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield stopping
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

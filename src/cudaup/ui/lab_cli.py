@@ -9,7 +9,7 @@ import time
 import click
 
 from cudaup.lab import machine, registry
-from cudaup.lab.faults import Kind
+from cudaup.lab.faults import FaultKind
 from cudaup.lab.fleet import Lab
 from cudaup.lab.gpus import PROFILES
 from cudaup.lab.spec import Init
@@ -86,7 +86,7 @@ def shell(name: str, host: str | None) -> None:
 @lab.command()
 @_name
 @click.argument("host")
-@click.argument("kind", type=click.Choice([one.value for one in Kind]))
+@click.argument("kind", type=click.Choice([one.value for one in FaultKind]))
 @click.argument("amount", required=False)
 def fault(name: str, host: str, kind: str, amount: str | None) -> None:
     """Make a host suffer; `restore` straightens its links and trees, `disk-ok` its disk."""

@@ -1,11 +1,11 @@
-"""Plans, reports and fleets as text for people. Words are made here and nowhere else; understandable without colour."""
+"""Plans, reports and fleets as text for people; understandable without colour."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from cudaup.domain.facts import Facts, GenerationSummary, HostStatus, Unreachable
+from cudaup.domain.facts import Facts, GenerationSummary, HostStatus, LeaseState, Unreachable
 from cudaup.domain.plan import FleetPlan, HostPlan, HostVerdict, Plan
 from cudaup.domain.report import HostReport, Report
 
@@ -42,6 +42,8 @@ def _host_lines(host: HostPlan) -> Iterator[str]:
     for number, step in enumerate(host.steps, 1):
         yield f"    {number}. {step.action}: {step.reason}"
         yield from (f"         {part}" for part in step.parts)
+        if step.undo:
+            yield f"         undo: {step.undo}"
     for finding in host.findings:
         yield f"    {finding.severity.upper()} {finding.rule}: {finding.evidence}{_simulated_word(finding.simulated)}"
         if finding.fix:
@@ -67,7 +69,8 @@ def report_text(report: Report) -> str:
         lines += [f"{', '.join(names)}: {head}", *rest]
     counted = "; ".join(f"{count} {outcome}" for outcome, count in report.counts.items())
     interrupted = " (interrupted)" if report.is_interrupted else ""
-    return "\n".join([*lines, "", f"{counted}{interrupted}; exit code {report.exit_code}"])
+    warning = ["", f"WARNING, a bug of cudaup: {report.warning}"] if report.warning else []
+    return "\n".join([*lines, *warning, "", f"{counted}{interrupted}; exit code {report.exit_code}"])
 
 
 def _outcome_lines(host: HostReport) -> Iterator[str]:
@@ -104,7 +107,11 @@ def _row(name: str, facts: Facts | Unreachable) -> tuple[str, ...]:
 
 def _state(status: HostStatus) -> str:
     if status.transit is not None:
-        return f"in transit to {status.transit.to} ({status.transit.phase})"
+        going = status.transit.phase == "reverting"
+        where = f"going back to {status.transit.from_}" if going else f"in transit to {status.transit.to}"
+        return f"{where} ({status.transit.phase})"
+    if status.lease.state is LeaseState.QUARANTINED:
+        return f"QUARANTINED: {status.lease.reason}"
     return _proof(status.current) if status.current else "untouched"
 
 
@@ -118,4 +125,4 @@ def _lease(status: HostStatus) -> str:
     lease = status.lease
     if lease.is_held:
         return f"held by {lease.holder} ({lease.remaining_s or 0:.0f} s)"
-    return "free" if lease.state == "held" else str(lease.state)
+    return "free" if lease.state is LeaseState.HELD else str(lease.state)

@@ -6,7 +6,6 @@ import getpass
 import os
 import secrets
 import socket
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,21 +15,21 @@ from time import gmtime, strftime
 from cudaup.adapters.clock import SystemClock
 from cudaup.adapters.connections import Connections
 from cudaup.adapters.inventory import AnsibleInventories
-from cudaup.adapters.journal_store import FileJournal, RunStore, state_directory
+from cudaup.adapters.journal_store import RunStore, state_directory
 from cudaup.adapters.runner import AnsiblePlays
 from cudaup.adapters.stack_file import load_stack
 from cudaup.adapters.wheels import PipWheelStore, cache_directory
-from cudaup.app.apply import apply_plan
+from cudaup.app.apply import Preparing, apply_plan
 from cudaup.app.collect import Observed, collect, require_distinct
-from cudaup.app.rollback import roll_back
+from cudaup.app.renewals import Renewals
+from cudaup.app.rollback import LEASE_TTL_S, roll_back
 from cudaup.app.run import Run
 from cudaup.domain.errors import UsageError
 from cudaup.domain.events import Event
 from cudaup.domain.inventory import Host
-from cudaup.domain.plan import FleetPlan, Plan, RollbackPlan
-from cudaup.domain.plan_file import AnyPlan, dump_plan, load_plan
+from cudaup.domain.plan import Plan, RollbackPlan
+from cudaup.domain.plan_file import dump_plan, load_plan
 from cudaup.domain.planner import build_plan
-from cudaup.domain.report import Report, report_of
 from cudaup.domain.rollback import inverse_plan
 from cudaup.domain.stack import Stack
 
@@ -62,6 +61,7 @@ def fleet(sources: Sequence[str], limit: str | None) -> Iterator[Fleet]:
 
 
 def stack(path: Path) -> Stack:
+    """Raise UsageError with everything that is wrong in the file."""
     return load_stack(path)
 
 
@@ -84,18 +84,18 @@ def make_rollback_plan(on: Fleet, to: str | None) -> RollbackPlan:
 
 
 def read_plan(path: Path) -> Plan:
-    """Raise UsageError when the file is not an upgrade plan that can be applied as it was reviewed."""
+    """Raise UsageError when the file is not a plan that can be applied as it was reviewed."""
     try:
-        plan: AnyPlan = load_plan(path.read_text(), where=str(path))
+        return load_plan(path.read_text(), where=str(path))
     except OSError as error:
         raise UsageError("the plan cannot be read", where=str(path), found=error.strerror or str(error)) from error
-    if not isinstance(plan, Plan):
-        raise UsageError("this is a rollback's plan", where=str(path), fix="use `cudaup rollback -i INVENTORY`")
-    return plan
 
 
-def execute(plan: FleetPlan, on: Fleet, emit: Callable[[Event], None], stopping: threading.Event) -> Report:
-    """Run a plan to its end and fold its journal into the report. Raise UsageError when a planned host is gone."""
+@contextmanager
+def open_run(
+    plan: Plan | RollbackPlan, on: Fleet, emit: Callable[[Event], None], is_stopping: Callable[[], bool]
+) -> Iterator[Run]:
+    """A run with its journal on disk. Raise UsageError when a planned host is gone from the inventory."""
     missing = [host.host for host in plan.hosts if host.host not in on.by_name]
     if missing:
         raise UsageError(
@@ -104,33 +104,27 @@ def execute(plan: FleetPlan, on: Fleet, emit: Callable[[Event], None], stopping:
             fix="make a new plan with `cudaup plan`",
         )
     run_id = new_id("r")
-    journal = RunStore(state_directory(os.environ)).create(run_id, dump_plan_of(plan))
-    run = _run(run_id, on, journal, emit, stopping)
+    ttl_s = plan.stack.timers.ttl_s if isinstance(plan, Plan) else LEASE_TTL_S
+    with Renewals(on.connections, period_s=ttl_s / 3, timeout_s=ttl_s / 3) as renewals:
+        yield Run(
+            id=run_id,
+            holder=f"{getpass.getuser()}@{socket.gethostname()}",
+            links=on.connections,
+            renewals=renewals,
+            journal=RunStore(state_directory(os.environ)).create(run_id, dump_plan(plan)),
+            clock=SystemClock(),
+            emit=emit,
+            is_stopping=is_stopping,
+        )
+
+
+def carry_out(plan: Plan | RollbackPlan, run: Run, on: Fleet) -> None:
+    """Journal -> run: the plan's own use case with what it needs."""
     if isinstance(plan, Plan):
-        apply_plan(run, plan, on.by_name)
-    elif isinstance(plan, RollbackPlan):
+        wheels = PipWheelStore(cache_directory(os.environ))
+        apply_plan(run, plan, on.by_name, Preparing(plays=AnsiblePlays(on.connections), wheels=wheels))
+    else:
         roll_back(run, plan, on.by_name)
-    return report_of(journal.read())
-
-
-def _run(run_id: str, on: Fleet, journal: FileJournal, emit: Callable[[Event], None], stopping: threading.Event) -> Run:
-    return Run(
-        id=run_id,
-        holder=f"{getpass.getuser()}@{socket.gethostname()}",
-        links=on.connections,
-        plays=AnsiblePlays(on.connections),
-        wheels=PipWheelStore(cache_directory(os.environ)),
-        journal=journal,
-        clock=SystemClock(),
-        emit=emit,
-        is_stopping=stopping.is_set,
-    )
-
-
-def dump_plan_of(plan: FleetPlan) -> str:
-    if isinstance(plan, Plan | RollbackPlan):
-        return dump_plan(plan)
-    raise TypeError(type(plan).__name__)
 
 
 def new_id(kind: str) -> str:

@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.unit.adapters.real_sshd import Sshd, StartSshd, answers, free_port, make_key, spawn, trust, wait_for
+from tests.unit.adapters.real_sshd import Sshd, StartSshd, answers, free_port, make_key, spawn, trust
+from tests.waiting import eventually
 
 
 @pytest.fixture(scope="session")
@@ -27,7 +28,7 @@ def start_sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartSshd]:
         )
         running.append(spawn(server, lines))
         trust(server)
-        wait_for(lambda: answers(server.port), f"sshd on {server.port}")
+        eventually(lambda: answers(server.port), f"sshd on {server.port}")
         return server
 
     yield start
@@ -54,7 +55,7 @@ def agent(sshd: Sshd, tmp_path: Path) -> Iterator[str]:
     """An ssh-agent with the client key; its socket."""
     path = str(tmp_path / "agent")
     process = subprocess.Popen(["ssh-agent", "-D", "-a", path], stdout=subprocess.DEVNULL)
-    wait_for(lambda: Path(path).exists(), "ssh-agent")
+    eventually(lambda: Path(path).exists(), "ssh-agent")
     subprocess.run(["ssh-add", "-q", str(sshd.client_key)], env={**os.environ, "SSH_AUTH_SOCK": path}, check=True)
     yield path
     process.terminate()

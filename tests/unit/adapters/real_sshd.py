@@ -1,21 +1,18 @@
-"""A real sshd of the test's own: own port, host key, authorized keys. Also the talk that tests listen with."""
+"""A real sshd of the test's own: own port, host key, authorized keys. Also the streams that tests listen with."""
 
 from __future__ import annotations
 
 import getpass
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cudaup.adapters.shell import Talk
+from cudaup.adapters.shell import CommandStreams
 from cudaup.domain.inventory import Host
 
 StartSshd = Callable[..., "Sshd"]
-
-_STARTS_WITHIN_S = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +44,7 @@ class Sshd:
         )
 
 
-class Heard(Talk):
+class Heard(CommandStreams):
     """Sends chunks and keeps what comes back."""
 
     def __init__(self, *chunks: bytes) -> None:
@@ -69,13 +66,6 @@ def make_key(path: Path, *options: str) -> Path:
     command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "test", "-f", str(path), *options]
     subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
     return path
-
-
-def wait_for(condition: Callable[[], bool], what: str, within_s: float = _STARTS_WITHIN_S) -> None:
-    end = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < end, f"not within {within_s} s: {what}"
-        time.sleep(0.02)
 
 
 def answers(port: int) -> bool:

@@ -14,12 +14,13 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.unit.adapters.real_sshd import Sshd, StartSshd, wait_for
+from tests.unit.adapters.real_sshd import Sshd, StartSshd
+from tests.waiting import eventually
 
 from cudaup.adapters import frames
 from cudaup.adapters.broker import Broker, shells_of
 from cudaup.adapters.connections import Connections
-from cudaup.adapters.frames import Kind
+from cudaup.adapters.frames import FrameKind
 from cudaup.adapters.runner import playbooks_directory
 
 
@@ -33,43 +34,43 @@ def client(broker: Broker, command: str, host: str = "h1") -> socket.socket:
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(broker.socket_path)
     request = {"host": host, "command": command, "timeout_s": 30}
-    frames.send(connection, Kind.REQUEST, json.dumps(request).encode())
+    frames.send(connection, FrameKind.REQUEST, json.dumps(request).encode())
     return connection
 
 
-def answer(connection: socket.socket) -> tuple[Kind, dict[str, object], bytes]:
+def answer(connection: socket.socket) -> tuple[FrameKind, dict[str, object], bytes]:
     out = b""
     while True:
         frame = frames.receive(connection)
         assert frame is not None, "the broker went away"
         kind, payload = frame
-        if kind in {Kind.DONE, Kind.FAILED}:
+        if kind in {FrameKind.DONE, FrameKind.FAILED}:
             return kind, json.loads(payload), out
-        out += payload if kind is Kind.STDOUT else b""
+        out += payload if kind is FrameKind.STDOUT else b""
 
 
-def ask(broker: Broker, command: str, *chunks: bytes) -> tuple[Kind, dict[str, object], bytes]:
+def ask(broker: Broker, command: str, *chunks: bytes) -> tuple[FrameKind, dict[str, object], bytes]:
     with client(broker, command) as connection:
         for chunk in chunks:
-            frames.send(connection, Kind.STDIN, chunk)
-        frames.send(connection, Kind.STDIN_END)
+            frames.send(connection, FrameKind.STDIN, chunk)
+        frames.send(connection, FrameKind.STDIN_END)
         return answer(connection)
 
 
 def test_input_output_and_status_cross_the_socket(broker: Broker) -> None:
-    assert ask(broker, "cat; exit 3", b"one ", b"two") == (Kind.DONE, {"status": 3}, b"one two")
+    assert ask(broker, "cat; exit 3", b"one ", b"two") == (FrameKind.DONE, {"status": 3}, b"one two")
 
 
 def test_one_client_may_ask_again_even_when_its_input_was_not_read(broker: Broker) -> None:
     with client(broker, "exit 1") as connection:
         assert answer(connection)[1] == {"status": 1}
-        frames.send(connection, Kind.STDIN, b"too late")
-        frames.send(connection, Kind.STDIN_END)
+        frames.send(connection, FrameKind.STDIN, b"too late")
+        frames.send(connection, FrameKind.STDIN_END)
         request = {"host": "h1", "command": "cat", "timeout_s": 30}
-        frames.send(connection, Kind.REQUEST, json.dumps(request).encode())
-        frames.send(connection, Kind.STDIN, b"fresh")
-        frames.send(connection, Kind.STDIN_END)
-        assert answer(connection) == (Kind.DONE, {"status": 0}, b"fresh")
+        frames.send(connection, FrameKind.REQUEST, json.dumps(request).encode())
+        frames.send(connection, FrameKind.STDIN, b"fresh")
+        frames.send(connection, FrameKind.STDIN_END)
+        assert answer(connection) == (FrameKind.DONE, {"status": 0}, b"fresh")
 
 
 def test_thirty_clients_at_once(broker: Broker) -> None:
@@ -81,13 +82,13 @@ def test_thirty_clients_at_once(broker: Broker) -> None:
 def test_a_host_outside_the_run_is_refused(broker: Broker) -> None:
     with client(broker, "id", host="h9") as connection:
         kind, failure, _ = answer(connection)
-    assert (kind, failure["kind"]) == (Kind.FAILED, "UsageError")
+    assert (kind, failure["kind"]) == (FrameKind.FAILED, "UsageError")
 
 
 def test_clients_that_die_leave_no_session_behind(broker: Broker) -> None:
     # More than one connection has sessions for: if one leaked, the last command would wait for half a minute.
     for connection in [client(broker, "sleep 30") for _ in range(12)]:
-        frames.send(connection, Kind.STDIN_END)
+        frames.send(connection, FrameKind.STDIN_END)
         connection.close()
     begin = os.times().elapsed
     assert ask(broker, "echo alive")[2] == b"alive\n"
@@ -152,7 +153,7 @@ def test_ansible_playbook_by_hand_opens_its_own(start_sshd: StartSshd, tmp_path:
     assert done.returncode == 0, done.stdout + done.stderr
     assert [len((tmp_path / f"back-{name}").read_bytes()) for name in ("h1", "h2")] == [300_000, 300_000]
     assert (server.directory / "log").read_text().count("Accepted publickey") == 4
-    wait_for(lambda: not _has_argument(str(tmp_path / "ansible")), "the broker process's end")
+    eventually(lambda: not _has_argument(str(tmp_path / "ansible")), "the broker process's end")
 
 
 def _has_argument(part: str) -> bool:

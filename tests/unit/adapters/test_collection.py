@@ -12,6 +12,8 @@ import pytest
 
 import cudaup
 from cudaup.adapters.runner import playbooks_directory
+from cudaup.domain.rules import host as rules_host
+from cudaup.host.layout import DEFAULT_ROOT, Layout
 
 _STACK = playbooks_directory() / "collections" / "ansible_collections" / "cudaup" / "stack"
 
@@ -52,6 +54,11 @@ def host_program() -> ModuleType:
     return module
 
 
+def test_module_rules_and_host_program_mean_the_same_place(host_program: ModuleType) -> None:
+    layout = Layout(DEFAULT_ROOT)
+    assert (str(layout.program), str(layout.root)) == (host_program.INSTALLED, rules_host.DEFAULT_ROOT)
+
+
 def test_prepare_installs_adopts_and_stages_in_this_order(host_program: ModuleType) -> None:
     steps = host_program.steps({"program": "/tmp/p", "adopt": "/root/ml-env", "spec": {"b": 1, "a": 2}})  # noqa: S108  a name
     assert [(step.key, step.argv) for step in steps] == [
@@ -68,8 +75,8 @@ def test_what_was_not_asked_for_is_not_called(host_program: ModuleType) -> None:
 
 
 def test_the_epoch_and_a_dry_run_go_with_every_call(host_program: ModuleType) -> None:
-    assert host_program.options("/x", 3, dry_run=True) == ["--root", "/x", "--epoch", "3", "--dry-run"]
-    assert host_program.options("/x", None, dry_run=False) == ["--root", "/x"]
+    assert host_program.options(3, dry_run=True) == ["--epoch", "3", "--dry-run"]
+    assert host_program.options(None, dry_run=False) == []
 
 
 def test_the_answer_is_the_last_object_that_is_no_event(host_program: ModuleType) -> None:

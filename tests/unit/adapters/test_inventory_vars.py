@@ -12,11 +12,11 @@ from cudaup.domain.inventory_vars import host_from_vars
 
 
 def host(name: str = "gpu1", **variables: Any) -> Host:
-    return host_from_vars(name, variables, ("gpu",))
+    return host_from_vars(name, variables)
 
 
 def test_a_bare_name_is_reached_by_ssh_under_that_name() -> None:
-    assert host() == Host(name="gpu1", address="gpu1", groups=("gpu",))
+    assert host() == Host(name="gpu1", address="gpu1")
 
 
 def test_the_older_names_of_variables_work_and_the_newer_win() -> None:

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.adapters.real_sshd import Heard, StartSshd, wait_for
+from tests.unit.adapters.real_sshd import Heard, StartSshd
+from tests.waiting import eventually
 
 from cudaup.adapters.connections import Connections
 from cudaup.adapters.link import StreamedLink
 from cudaup.adapters.local import LocalShell
-from cudaup.adapters.shell import Talk
+from cudaup.adapters.shell import CommandStreams
 from cudaup.domain.errors import ConnectionFailed, DeadlineExceeded, HostProgramBroken, HostRefused
 from cudaup.domain.inventory import Host, Transport
 
@@ -23,8 +24,8 @@ _NOISE = "echo Welcome; printf 'no line end, TOKEN '; echo to stderr >&2; exec /
 
 
 @pytest.fixture
-def connections(tmp_path: Path) -> Iterator[Connections]:
-    with closing(Connections(root=str(tmp_path / "cudaup"))) as made:
+def connections() -> Iterator[Connections]:
+    with closing(Connections()) as made:
         yield made
 
 
@@ -39,7 +40,7 @@ def test_an_answer_comes_through_banner_and_profile_noise(
     banner = tmp_path / "banner"
     banner.write_text("*** authorised use only ***\n")
     server = start_sshd(f"Banner {banner}", f"ForceCommand {_NOISE}")
-    reply = connections.link(server.host()).call(["lease", "show"], timeout_s=30)
+    reply = connections.link(server.host()).call(["lease", "show", "--root", str(tmp_path)], timeout_s=30)
     assert (reply.kind, reply.data["lease"]["state"]) == ("result", "free")
 
 
@@ -53,6 +54,7 @@ def test_data_after_the_request_reaches_the_verb(here: Host, connections: Connec
     content = b"wheel" * 100_000
     digest = hashlib.sha256(content).hexdigest()
     argv = ["blob", "put", "--sha256", digest, "--name", "a-1-py3-none-any.whl", "--size", str(len(content))]
+    argv += ["--root", str(tmp_path / "cudaup")]
     connections.link(here).call(argv, timeout_s=60, data=iter([content[:7], content[7:]]))
     stored = tmp_path / "cudaup" / "blobs" / digest / "a-1-py3-none-any.whl"
     assert stored.read_bytes() == content
@@ -79,11 +81,11 @@ class Saying:
         self._lines = lines
         self._then = then
 
-    def run(self, argv: Any, talk: Talk, *, timeout_s: float) -> int:
+    def run(self, argv: Any, streams: CommandStreams, *, timeout_s: float) -> int:
         del timeout_s
         for line in self._lines:
             for piece in (f"{argv[-1]} {line}"[:9], f"{argv[-1]} {line}"[9:] + "\n"):  # cut across the token
-                talk.stdout(piece.encode())
+                streams.stdout(piece.encode())
         if self._then is not None:
             raise self._then
         return 0
@@ -92,7 +94,7 @@ class Saying:
 
 
 def call(shell: Saying, events: list[Any] | None = None) -> Any:
-    link = StreamedLink(shell, Host(name="h1", address="h1"), "/opt/cudaup")
+    link = StreamedLink(shell, Host(name="h1", address="h1"))
     return link.call(["status"], timeout_s=5, on_event=None if events is None else events.append)
 
 
@@ -131,4 +133,4 @@ def test_a_local_command_beyond_its_deadline_is_ended_with_its_children(tmp_path
     pid = tmp_path / "pid"
     with pytest.raises(DeadlineExceeded):
         LocalShell("here").run(["/bin/sh", "-c", f"sleep 60 & echo $! > {pid}; wait"], Heard(), timeout_s=0.3)
-    wait_for(lambda: not Path("/proc", pid.read_text().strip()).exists(), "the child's end")
+    eventually(lambda: not Path("/proc", pid.read_text().strip()).exists(), "the child's end")

@@ -75,7 +75,7 @@ def test_a_failing_host_says_why_and_stops_no_other(played: Played) -> None:
 
 def test_an_unreachable_host_is_a_result_with_the_connections_own_words(played: Played) -> None:
     away = played.results["away"]
-    assert (away.ok, away.data["unreachable"]) == (False, True)
+    assert (away.ok, away.is_unreachable) == (False, True)
     assert "cannot connect to 127.0.0.1" in away.text
 
 

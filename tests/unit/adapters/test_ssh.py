@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
+import subprocess
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,9 +13,10 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.unit.adapters.real_sshd import Heard, Sshd, StartSshd, free_port, make_key, wait_for
+from tests.unit.adapters.real_sshd import Heard, Sshd, StartSshd, free_port, make_key
+from tests.waiting import eventually
 
-from cudaup.adapters.shell import KILLED, Talk
+from cudaup.adapters.shell import KILLED, CommandStreams
 from cudaup.adapters.ssh import SshShell
 from cudaup.adapters.ssh_dial import Dialer
 from cudaup.domain.errors import AuthenticationFailed, ConnectionFailed, DeadlineExceeded, UnsupportedSetting
@@ -103,7 +105,7 @@ def test_a_connection_cut_under_a_command_is_not_an_exit_status(shell: SshShell)
 
 
 def test_an_input_that_breaks_off_is_the_callers_error_not_the_commands(shell: SshShell) -> None:
-    class Broken(Talk):
+    class Broken(CommandStreams):
         def stdin(self) -> Iterable[bytes]:
             yield b"half"
             raise FileNotFoundError("the wheel")
@@ -123,6 +125,18 @@ def test_a_wrong_key_is_one_error_that_names_the_key(sshd: Sshd, dialer: Dialer,
     host = dataclasses.replace(sshd.host("IdentitiesOnly=yes"), private_key_file=str(other))
     with pytest.raises(AuthenticationFailed, match=f"login as .* was refused\n  found:  tried {other}"):
         sh(SshShell(host, dialer), "true")
+
+
+def test_a_certificate_beside_its_key_is_shown_with_it(start_sshd: StartSshd, dialer: Dialer, tmp_path: Path) -> None:
+    authority, key = make_key(tmp_path / "ca"), make_key(tmp_path / "id")
+    server = start_sshd(f"TrustedUserCAKeys {authority}.pub", "AuthorizedKeysFile none")
+    host = dataclasses.replace(server.host("IdentitiesOnly=yes"), private_key_file=str(key))
+    with pytest.raises(AuthenticationFailed):
+        sh(SshShell(host, dialer), "true")
+    assert host.user is not None
+    sign = ["ssh-keygen", "-q", "-s", str(authority), "-I", "test", "-n", host.user, f"{key}.pub"]
+    subprocess.run(sign, check=True)
+    assert sh(SshShell(host, dialer), "echo in")[1] == "in\n"
 
 
 def test_an_encrypted_key_without_an_agent_is_refused_by_name(sshd: Sshd, dialer: Dialer, tmp_path: Path) -> None:
@@ -183,7 +197,7 @@ def test_a_proxy_command_carries_the_connection_and_ends_with_it(sshd: Sshd, dia
     shell = SshShell(sshd.host(f"ProxyCommand=sh -c 'echo $$ > {pid}; python3 {relay} %h %p; true'"), dialer)
     assert sh(shell, "echo through")[1] == "through\n"
     shell.close()
-    wait_for(lambda: not Path(f"/proc/{pid.read_text().strip()}").exists(), "the proxy command's end")
+    eventually(lambda: not Path(f"/proc/{pid.read_text().strip()}").exists(), "the proxy command's end")
 
 
 def test_a_proxy_command_that_fails_is_quoted(sshd: Sshd, dialer: Dialer) -> None:

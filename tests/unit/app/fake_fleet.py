@@ -11,13 +11,13 @@ from typing import Any, BinaryIO
 from tests.unit.domain.builders import OLD, make_facts, make_generation, make_stack, make_status
 
 from cudaup.app.ports import HostReply, PlayResult
+from cudaup.app.renewals import Renewals
 from cudaup.app.run import Run
 from cudaup.domain.errors import ConnectionFailed, CudaupError, HostRefused
 from cudaup.domain.events import Event
 from cudaup.domain.facts import Facts
 from cudaup.domain.inventory import Host
 from cudaup.domain.lockfile import Wheel
-from cudaup.domain.stack import Stack
 
 Json = dict[str, Any]
 STACK = make_stack()
@@ -31,7 +31,7 @@ class FakeHost:
     name: str
     facts: Facts = field(default_factory=make_facts)
     smoke_passes: bool = True
-    revert_proves: bool = True
+    revert_ends: str = "proven"
     breaks: dict[str, CudaupError] = field(default_factory=dict)
     breaks_before_effect: bool = False
     timer_fires_after: str = ""
@@ -40,17 +40,19 @@ class FakeHost:
     connections: int = 1
     blobs: set[str] = field(default_factory=set)
     asked_back_to: str = ""
+    on_call: Callable[[str], None] = lambda _verb: None
 
     def answer(self, argv: Sequence[str], data: bytes) -> HostReply:
         verb = "-".join(argv[:2]) if argv[0] in {"lease", "blob"} else argv[0]
         self.calls.append(verb)
+        self.on_call(verb)
         broken = self.breaks.pop(verb, None)
         if broken and self.breaks_before_effect:
             raise broken
         handler: Callable[[Sequence[str], bytes], HostReply] = getattr(self, f"do_{verb.replace('-', '_')}")
         reply = handler(argv, data)
         if self.timer_fires_after == verb:
-            self._revert("the timer")
+            self._revert()
         if broken:
             raise broken
         return reply
@@ -88,14 +90,11 @@ class FakeHost:
         self.blobs.add(argv[argv.index("--sha256") + 1])
         return result({"stored": True})
 
-    def do_verify(self, argv: Sequence[str], _data: bytes) -> HostReply:
-        return result({"generation": argv[1] if argv[1:] else OLD["id"], "ok": True, "problems": []})
-
     def do_activate(self, argv: Sequence[str], _data: bytes) -> HostReply:
         self._fence(argv)
         if not self.smoke_passes:
-            self._revert("smoke")
-            state = "reverted-proven" if self.revert_proves else "reverted-unproven"
+            self._revert()
+            state = "revert-failed" if self.revert_ends == "failed" else f"reverted-{self.revert_ends}"
             failed = {"case": "nvcc", "verdict": "fail", "reason": "cc1plus died"}
             return HostReply(
                 kind="failed", data={"state": state, "smoke": [failed]}, code="smoke", text="smoke: nvcc fail"
@@ -111,15 +110,17 @@ class FakeHost:
         if not self.state["transit"] and self.state["current"] != {**NEW, "confirmed": True}:
             raise HostRefused("nothing waits for a confirmation", code="not-found")
         self.state["current"], self.state["transit"] = {**NEW, "confirmed": True}, None
-        self._journal("confirm")
+        self._ended("confirmed")
         return result({"state": "confirmed", "generation": NEW["id"]})
 
     def do_rollback(self, argv: Sequence[str], _data: bytes) -> HostReply:
         self._fence(argv)
         self.asked_back_to = argv[argv.index("--to") + 1]
-        self._revert("rollback")
-        proven = "proven" if self.revert_proves else "unproven"
-        return result({"state": f"rolled-back-{proven}", "from": NEW["id"], "to": OLD["id"], "after": []})
+        self._revert()
+        data = {"from": NEW["id"], "to": OLD["id"], "after": []}
+        if self.revert_ends == "failed":
+            return HostReply(kind="failed", data={"state": "rollback-failed", **data}, text="ml.service does not start")
+        return result({"state": f"rolled-back-{self.revert_ends}", **data})
 
     def do_status(self, _argv: Sequence[str], _data: bytes) -> HostReply:
         return result(self.state)
@@ -132,14 +133,17 @@ class FakeHost:
         if int(argv[argv.index("--epoch") + 1]) != self._epoch:
             raise HostRefused("stale", code="stale-epoch", host=self.name)
 
-    def _revert(self, why: str) -> None:
-        self.state["current"], self.state["transit"] = OLD, None
-        self._journal("revert", why)
-        if not self.revert_proves:
-            self.state["lease"] = {"state": "quarantined", "epoch": self._epoch, "reason": why}
+    def timer_fires(self) -> None:
+        self._revert()
 
-    def _journal(self, op: str, why: str = "") -> None:
-        self.state["last_events"] = [*self.state["last_events"], {"op": op, "epoch": self._epoch, "detail": why}]
+    def _revert(self) -> None:
+        self.state["current"], self.state["transit"] = OLD, None
+        self._ended(self.revert_ends)
+        if self.revert_ends != "proven":
+            self.state["lease"] = {"state": "quarantined", "epoch": self._epoch, "reason": "no proof"}
+
+    def _ended(self, how: str) -> None:
+        self.state["last_end"] = {"epoch": self._epoch, "end": how}
 
 
 def result(data: Mapping[str, Any]) -> HostReply:
@@ -175,6 +179,7 @@ class FakeFleet:
     events: list[Event] = field(default_factory=list)
     fetched: int = 0
     play_fails_on: str = ""
+    play_loses: str = ""
     time: float = 0.0
     is_stopping: bool = False
 
@@ -199,6 +204,8 @@ class FakeFleet:
         return {host.name: self._played(host.name) for host in hosts}
 
     def _played(self, host: str) -> PlayResult:
+        if host == self.play_loses:
+            return PlayResult(host=host, ok=False, changed=False, text="no route", data={}, is_unreachable=True)
         if host == self.play_fails_on:
             return PlayResult(host=host, ok=False, changed=False, text="no space", data={})
         return PlayResult(host=host, ok=True, changed=True, text="staged", data={"staged": {"generation": NEW["id"]}})
@@ -236,8 +243,7 @@ def run_on(fleet: FakeFleet) -> Run:
         id="r-1",
         holder="ann@laptop",
         links=fleet,
-        plays=fleet,
-        wheels=fleet,
+        renewals=Renewals(fleet, period_s=0.01, timeout_s=1),
         journal=fleet,
         clock=fleet,
         emit=fleet.events.append,
@@ -247,10 +253,6 @@ def run_on(fleet: FakeFleet) -> Run:
 
 def as_hosts(fleet: FakeFleet) -> dict[str, Host]:
     return {name: Host(name=name, address=name) for name in fleet.hosts}
-
-
-def stack() -> Stack:
-    return STACK
 
 
 def lost() -> ConnectionFailed:

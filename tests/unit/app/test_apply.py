@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import pytest
 from tests.unit.app.fake_fleet import NEW, STACK, FakeFleet, FakeHost, as_hosts, fleet_of, lost, run_on
-from tests.unit.domain.builders import NOW, OLD, make_facts
+from tests.unit.domain.builders import NOW, OLD, make_facts, make_status
 
-from cudaup.app.apply import apply_plan
-from cudaup.domain.errors import AuthenticationFailed, HostRefused
+from cudaup.app.apply import Preparing, apply_plan
+from cudaup.domain.errors import AuthenticationFailed, HostProgramBroken, HostRefused
 from cudaup.domain.facts import Unreachable
+from cudaup.domain.inventory import Host
 from cudaup.domain.outcome import Outcome
 from cudaup.domain.plan import Plan
 from cudaup.domain.planner import build_plan
@@ -17,9 +19,13 @@ def plan_of(fleet: FakeFleet) -> Plan:
     return build_plan(STACK, observed, now=NOW, plan_id="p-1", sources=("hosts.yml",))
 
 
-def applied(fleet: FakeFleet) -> Report:
-    apply_plan(run_on(fleet), plan_of(fleet), as_hosts(fleet))
+def applied_plan(fleet: FakeFleet, plan: Plan) -> Report:
+    apply_plan(run_on(fleet), plan, as_hosts(fleet), Preparing(plays=fleet, wheels=fleet))
     return report_of(fleet.journal)
+
+
+def applied(fleet: FakeFleet) -> Report:
+    return applied_plan(fleet, plan_of(fleet))
 
 
 def outcomes(report: Report) -> dict[str, Outcome]:
@@ -35,7 +41,7 @@ def test_every_host_is_prepared_switched_confirmed_over_a_new_connection_and_rel
         order = [call for call in host.calls if call not in {"lease-renew", "facts"}]
         puts = len(STACK.wheels) + 1
         relayed = ["lease-take", "blob-missing", *["blob-put"] * puts]
-        assert order == [*relayed, "verify", "verify", "activate", "confirm", "lease-release"]
+        assert order == [*relayed, "activate", "confirm", "lease-release"]
         assert host.connections == 2
         assert host.state["lease"] == {"state": "free", "epoch": 4}
     assert report.hosts[0].smoke[0].verdict == "pass"
@@ -51,7 +57,7 @@ def test_one_bad_smoke_is_put_back_and_does_not_keep_the_stack_from_the_others()
 
 
 def test_a_way_back_without_proof_is_said_to_be_unproven_and_stays_quarantined() -> None:
-    fleet = fleet_of(FakeHost("a", smoke_passes=False, revert_proves=False))
+    fleet = fleet_of(FakeHost("a", smoke_passes=False, revert_ends="unproven"))
     report = applied(fleet)
     assert outcomes(report) == {"a": Outcome.ROLLBACK_UNPROVEN}
     assert report.exit_code == 5
@@ -71,8 +77,7 @@ def test_a_host_that_moved_since_the_plan_is_refused_and_told_what() -> None:
     fleet = fleet_of(FakeHost("a"), FakeHost("b"))
     plan = plan_of(fleet)
     fleet.hosts["b"].facts = make_facts(host={"boot_id": "99999999-2222-3333-4444-555555555555"})
-    apply_plan(run_on(fleet), plan, as_hosts(fleet))
-    report = report_of(fleet.journal)
+    report = applied_plan(fleet, plan)
     assert outcomes(report) == {"a": Outcome.APPLIED, "b": Outcome.REFUSED}
     assert "boot id: planned for 11111111" in report.hosts[1].reason
     assert fleet.hosts["b"].calls == ["facts"]
@@ -137,6 +142,55 @@ def test_a_lease_that_another_holds_refuses_the_host_by_name() -> None:
     assert "bob@desk" in report.hosts[0].reason
 
 
+def test_a_way_back_that_failed_is_exit_code_6() -> None:
+    report = applied(fleet_of(FakeHost("a", smoke_passes=False, revert_ends="failed")))
+    assert (report.hosts[0].outcome, report.exit_code) == (Outcome.ROLLBACK_FAILED, 6)
+
+
+@pytest.mark.parametrize(
+    ("end", "outcome"),
+    [
+        ("proven", Outcome.ROLLED_BACK),
+        ("unproven", Outcome.ROLLBACK_UNPROVEN),
+        ("failed", Outcome.ROLLBACK_FAILED),
+    ],
+)
+def test_how_a_lost_host_went_back_is_read_from_its_own_record(end: str, outcome: Outcome) -> None:
+    host = FakeHost("a", breaks={"activate": lost()}, timer_fires_after="activate", revert_ends=end)
+    assert outcomes(applied(fleet_of(host))) == {"a": outcome}
+
+
+def test_a_host_program_that_crashed_in_the_switch_is_not_renewed_so_that_its_timer_can_fire() -> None:
+    fleet = fleet_of(FakeHost("a", breaks={"activate": HostProgramBroken("killed")}))
+    host = fleet.hosts["a"]
+    run = run_on(fleet)
+    held_when_asked: list[bool] = []
+
+    def on_call(verb: str) -> None:
+        if verb == "status":
+            held_when_asked.append(run.renewals.is_held(Host(name="a", address="a")))
+            host.timer_fires()
+
+    host.on_call = on_call
+    apply_plan(run, plan_of(fleet), as_hosts(fleet), Preparing(plays=fleet, wheels=fleet))
+    assert held_when_asked == [False]
+    assert report_of(fleet.journal).hosts[0].outcome is Outcome.ROLLED_BACK
+
+
+def test_a_host_in_quarantine_is_said_to_be_and_left_alone() -> None:
+    status = make_status(lease={"state": "quarantined", "epoch": 3, "reason": "no proof"})
+    fleet = fleet_of(FakeHost("a", facts=make_facts(cudaup=status)))
+    report = applied(fleet)
+    assert (report.hosts[0].outcome, report.exit_code) == (Outcome.QUARANTINED, 5)
+    assert fleet.hosts["a"].calls == []
+
+
+def test_a_host_that_ansible_cannot_reach_is_unreachable_and_uses_the_budget() -> None:
+    fleet = fleet_of(FakeHost("a"), play_loses="a")
+    report = applied(fleet)
+    assert (report.hosts[0].outcome, report.exit_code) == (Outcome.UNREACHABLE, 5)
+
+
 def test_after_ctrl_c_nothing_new_is_begun_and_leases_are_given_back() -> None:
     fleet = fleet_of(FakeHost("a"), FakeHost("b"), is_stopping=True)
     report = applied(fleet)
@@ -154,8 +208,7 @@ def test_a_host_lost_before_the_switch_is_unreachable_and_the_others_go_on() -> 
 def test_a_host_unreachable_at_planning_keeps_its_reason_in_the_report() -> None:
     fleet = fleet_of(FakeHost("a"))
     plan = build_plan(STACK, {"a": Unreachable(reason="no route")}, now=NOW, plan_id="p", sources=("h",))
-    apply_plan(run_on(fleet), plan, as_hosts(fleet))
-    report = report_of(fleet.journal)
+    report = applied_plan(fleet, plan)
     assert (report.hosts[0].outcome, report.hosts[0].reason, report.exit_code) == (Outcome.UNREACHABLE, "no route", 5)
     assert fleet.hosts["a"].calls == []
 
@@ -163,14 +216,11 @@ def test_a_host_unreachable_at_planning_keeps_its_reason_in_the_report() -> None
 def test_the_intent_to_switch_is_in_the_journal_before_the_host_hears_of_it() -> None:
     fleet = fleet_of(FakeHost("a"))
     seen: list[tuple[str, str]] = []
-    host = fleet.hosts["a"]
-    original = host.do_activate
 
-    def watched(argv: object, data: bytes) -> object:
-        last = fleet.journal[-1]
-        seen.append((last["action"], last["phase"]))
-        return original(argv, data)  # type: ignore[arg-type]  # passed on as it came
+    def on_call(verb: str) -> None:
+        if verb == "activate":
+            seen.append((fleet.journal[-1]["action"], fleet.journal[-1]["phase"]))
 
-    host.do_activate = watched  # type: ignore[method-assign, assignment]  # looks over the host's shoulder
+    fleet.hosts["a"].on_call = on_call
     applied(fleet)
     assert seen == [("activate", "intent")]

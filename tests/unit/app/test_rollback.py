@@ -30,12 +30,12 @@ def test_a_fleet_goes_back_with_nothing_but_calls_of_the_host_program() -> None:
     assert report.exit_code == 4
     assert fleet.fetched == 0
     assert [c for c in fleet.hosts["a"].calls if c != "lease-renew"] == [
-        "lease-take", "verify", "rollback", "lease-release"
+        "lease-take", "rollback", "lease-release"
     ]  # fmt: skip
 
 
 def test_an_unproven_way_back_is_never_called_proven() -> None:
-    report = rolled_back(fleet_of(upgraded("a", revert_proves=False)))
+    report = rolled_back(fleet_of(upgraded("a", revert_ends="unproven")))
     assert (report.hosts[0].outcome, report.exit_code) == (Outcome.ROLLBACK_UNPROVEN, 5)
 
 
@@ -55,3 +55,9 @@ def test_a_rollback_that_never_began_says_so() -> None:
 def test_a_host_that_was_never_switched_is_left_alone() -> None:
     report = rolled_back(fleet_of(FakeHost("a", facts=make_facts())))
     assert (report.hosts[0].outcome, report.exit_code) == (Outcome.UNCHANGED, 0)
+
+
+def test_a_failed_way_back_is_exit_code_6_and_never_called_unproven() -> None:
+    report = rolled_back(fleet_of(upgraded("a", revert_ends="failed")))
+    assert (report.hosts[0].outcome, report.exit_code) == (Outcome.ROLLBACK_FAILED, 6)
+    assert "ml.service does not start" in report.hosts[0].reason

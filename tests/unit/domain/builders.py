@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cudaup.domain.facts import Facts, GenerationSummary
-from cudaup.domain.journal import Record, RunStarted, record_json, run_started
+from cudaup.domain.journal import Record, RunStarted, RunState, record_json, replay, run_started
 from cudaup.domain.lockfile import Wheel
 from cudaup.domain.plan import Plan
 from cudaup.domain.planner import build_plan
@@ -78,7 +78,6 @@ _HEALTHY: Json = {
         "kind": "venv",
         "packages": {"numpy": "1.26.4"},
         "digest": "e" * 64,
-        "size_bytes": 5 * GIB,
     },
     "services": [{"unit": "ml.service", "active": "active", "pid": 812, "fragment_sha256": "f" * 64}],
     "cudaup": None,
@@ -170,6 +169,10 @@ def as_json(records: tuple[Record, ...]) -> list[Json]:
     """Through text, as a store would keep them."""
     loaded: list[Json] = json.loads(json.dumps([record_json(record) for record in records]))
     return loaded
+
+
+def replayed(*records: Record) -> RunState:
+    return replay(as_json(records))
 
 
 def summary(generation: Mapping[str, Any]) -> GenerationSummary:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from cudaup.domain.errors import IllegalTransition
-from cudaup.domain.lifecycle import MAX_ACTIVATIONS, HostLife, State
+from cudaup.domain.lifecycle import HostLife, State
 from cudaup.domain.outcome import Outcome, exit_code
 
 TO_CONFIRMED = (State.LEASED, State.PREPARED, State.ACTIVATING, State.AWAITING_CONFIRM, State.CONFIRMED)
@@ -21,7 +21,7 @@ def life_at(state: State) -> HostLife:
 
 def test_the_way_to_applied() -> None:
     settled = life_at(State.CONFIRMED).settle(Outcome.APPLIED)
-    assert (settled.state, settled.outcome, settled.activations) == (State.SETTLED, Outcome.APPLIED, 1)
+    assert (settled.state, settled.outcome) == (State.SETTLED, Outcome.APPLIED)
 
 
 @pytest.mark.parametrize("state", [state for state in State if state not in {State.CONFIRMED, State.SETTLED}])
@@ -47,15 +47,6 @@ def test_a_host_in_the_switch_cannot_be_called_refused_or_unchanged() -> None:
     for state in (State.ACTIVATING, State.AWAITING_CONFIRM):
         for outcome in (Outcome.REFUSED, Outcome.UNCHANGED, Outcome.ROLLED_BACK):
             assert not life_at(state).may_settle(outcome)
-
-
-def test_a_host_that_refuses_to_begin_is_asked_only_so_often() -> None:
-    life = life_at(State.PREPARED)
-    for _ in range(MAX_ACTIVATIONS):
-        life = life.become(State.ACTIVATING).become(State.PREPARED)
-    assert life.activations == 3
-    with pytest.raises(IllegalTransition, match="wanted: to be settled"):
-        life.become(State.ACTIVATING)
 
 
 def test_a_settled_life_is_over() -> None:

@@ -28,12 +28,12 @@ def evidence(plan: HostPlan) -> list[tuple[str, str]]:
     return [(finding.rule, finding.evidence) for finding in plan.blockers]
 
 
-def test_the_way_back_needs_the_lease_and_a_verified_target() -> None:
+def test_the_way_back_is_taken_under_the_lease() -> None:
     plan = planned(host())
-    assert [step.action.value for step in plan.steps] == ["lease", "verify", "rollback", "release"]
+    assert [step.action.value for step in plan.steps] == ["lease", "rollback", "release"]
     assert (plan.from_generation, plan.to_name, plan.to_digest) == (THREE["id"], TWO["id"], TWO["digest"])
-    assert plan.steps[2].reason == "put back 0002-beef22 in place of 0003-beef33"
-    assert plan.steps[2].undo == "`cudaup-host rollback --to 0003-beef33`"
+    assert plan.steps[1].reason == "put back 0002-beef22 in place of 0003-beef33"
+    assert plan.steps[1].undo == "`cudaup-host rollback --to 0003-beef33`"
 
 
 @pytest.mark.parametrize("to", ["0001-1234aa", "1", "0001", "1234aa", "1234AA00", ONE["digest"]])
@@ -83,7 +83,7 @@ TRANSIT = {"from": TWO["id"], "to": THREE["id"], "epoch": 3, "phase": "awaiting-
 def test_a_host_in_transit_goes_back_to_where_it_came_from(current: dict[str, Any], to: str | None) -> None:
     plan = planned(host(transit=TRANSIT, current=current, previous=ONE), to)
     assert (plan.verdict, plan.to_name) == (HostVerdict.CHANGE, TWO["id"])
-    assert plan.steps[2].reason == "put back 0002-beef22 now instead of waiting for the timer"
+    assert plan.steps[1].reason == "put back 0002-beef22 now instead of waiting for the timer"
 
 
 def test_a_host_in_transit_goes_nowhere_else() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.domain.builders import NOW, as_json, facts_on, make_stack, plan_for, start_for
+from tests.unit.domain.builders import NOW, as_json, facts_on, make_stack, plan_for, replayed, start_for
 
 from cudaup.domain.errors import CudaupError, IllegalTransition
 from cudaup.domain.facts import SmokeCase, Verdict
@@ -18,7 +18,6 @@ from cudaup.domain.journal import (
     RunInterrupted,
     StepRecord,
     replay,
-    replay_records,
     run_started,
 )
 from cudaup.domain.lifecycle import State
@@ -42,7 +41,7 @@ def settled(outcome: Outcome, host: str = "a", reason: str = "because", **more: 
     return HostSettled(time=NOW, host=host, outcome=outcome, reason=reason, **more)
 
 
-PREPARED = (start_for("a"), *did(Action.LEASE, Action.RELAY, Action.PREPARE, Action.VERIFY))
+PREPARED = (start_for("a"), *did(Action.LEASE, Action.RELAY, Action.PREPARE))
 SWITCHED = (*PREPARED, *did(Action.ACTIVATE))
 APPLIED = (*SWITCHED, *did(Action.CONFIRM, Action.RELEASE), settled(Outcome.APPLIED), END)
 
@@ -60,7 +59,7 @@ def test_states_follow_the_steps() -> None:
 
 
 def test_from_its_intent_on_a_switch_may_have_happened() -> None:
-    run = replay_records((*PREPARED, step(Action.ACTIVATE, Phase.INTENT)))
+    run = replayed(*PREPARED, step(Action.ACTIVATE, Phase.INTENT))
     host = run.hosts["a"]
     assert host.life.state is State.ACTIVATING
     assert host.open_step is not None
@@ -92,13 +91,13 @@ def test_a_host_that_awaits_confirmation_can_be_put_back() -> None:
 
 
 def test_a_rollback_run_ends_reverted() -> None:
-    way_back = (start_for("a"), *did(Action.LEASE, Action.VERIFY, Action.ROLLBACK))
+    way_back = (start_for("a"), *did(Action.LEASE, Action.ROLLBACK))
     assert state_after(*way_back) is State.REVERTED
-    assert fold(replay_records((*way_back, settled(Outcome.ROLLED_BACK), END))).exit_code == 4
+    assert fold(replayed(*way_back, settled(Outcome.ROLLED_BACK), END)).exit_code == 4
 
 
 def test_hosts_do_not_mix() -> None:
-    run = replay_records((start_for("a", "b"), *did(Action.LEASE, host="b")))
+    run = replayed(start_for("a", "b"), *did(Action.LEASE, host="b"))
     assert [run.hosts[name].life.state for name in ("a", "b")] == [State.PLANNED, State.LEASED]
 
 
@@ -168,9 +167,9 @@ def test_the_report_of_a_mixed_run() -> None:
     case = SmokeCase(case="nvcc", verdict=Verdict.NOOP, reason="launched nothing", simulated=True)
     records = (
         start_for("a", "b", "c"),
-        *did(Action.LEASE, Action.VERIFY, Action.ACTIVATE, Action.CONFIRM),
+        *did(Action.LEASE, Action.PREPARE, Action.ACTIVATE, Action.CONFIRM),
         settled(Outcome.APPLIED, to_generation="0002-beef22"),
-        *did(Action.LEASE, Action.VERIFY, host="b"),
+        *did(Action.LEASE, Action.PREPARE, host="b"),
         step(Action.ACTIVATE, Phase.INTENT, "b"),
         step(Action.ACTIVATE, Phase.FAILED, "b"),
         settled(Outcome.ROLLED_BACK, "b", "smoke nvcc: noop", smoke=(case,)),
@@ -201,7 +200,7 @@ def test_the_report_of_a_mixed_run() -> None:
 
 
 def test_a_run_that_broke_off_is_not_reported_better_than_it_is() -> None:
-    report = fold(replay_records((*PREPARED, step(Action.ACTIVATE, Phase.INTENT))))
+    report = fold(replayed(*PREPARED, step(Action.ACTIVATE, Phase.INTENT)))
     assert (report.hosts[0].outcome, report.exit_code, report.is_complete) == (Outcome.IN_TRANSIT, 5, False)
     assert report.hosts[0].reason == (
         "the run broke off before this host was settled during activate; `cudaup status` reads it from the host"
@@ -210,5 +209,14 @@ def test_a_run_that_broke_off_is_not_reported_better_than_it_is() -> None:
 
 def test_an_interrupted_run_with_all_settled() -> None:
     records = (start_for("a"), RunInterrupted(time=NOW), settled(Outcome.REFUSED), END)
-    report = fold(replay_records(records))
+    report = fold(replayed(*records))
     assert (report.is_interrupted, report.exit_code) == (True, 130)
+
+
+def test_a_journal_that_contradicts_itself_still_tells_each_hosts_last_word() -> None:
+    """An `applied` without its confirmation is a bug of ours; what became of the fleet must be told all the same."""
+    records = (start_for("a", "b"), settled(Outcome.APPLIED, "a"), settled(Outcome.REFUSED, "b"), END)
+    report = report_of(as_json(records))
+    assert [host.outcome for host in report.hosts] == [Outcome.APPLIED, Outcome.REFUSED]
+    assert "cannot end as applied when planned" in report.warning
+    assert (report.exit_code, report.is_complete) == (3, False)

@@ -195,7 +195,6 @@ def test_generation_spec_is_the_one_of_the_host_program() -> None:
         "toolkit": {"version": "13.0", "from": "wheels"},
         "env": {"CUDA_HOME": "{generation}/cuda"},
         "imports": ["numpy"],
-        "adopt_path": "/root/ml-env",
     }
 
 

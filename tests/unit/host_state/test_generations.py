@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.unit.host_state.machine import Machine
 
-from cudaup.host import gc, generations
+from cudaup.host import gc, generations, recover
 from cudaup.host.ground import prepare_root
 from cudaup.host.layout import Layout
 from cudaup.host.protocol import Refused
@@ -158,3 +158,14 @@ def test_gc_keeps_what_could_be_needed_and_says_why(machine: Machine, adopted: s
     assert not layout.generation("0002-abcdef").exists()
     assert "0002-abcdef" not in [path.readlink().name for path in layout.links.iterdir()]
     assert gc.gc(machine.call(keep=0))["removed"] == ["0006-abcdef"]
+
+
+@pytest.mark.parametrize("has_record", [True, False])
+def test_what_a_killed_gc_left_is_removed_once(machine: Machine, adopted: str, has_record: bool) -> None:  # noqa: FBT001 - a parameter
+    layout = machine.ctx.layout
+    trash = layout.generations / ".trash-0002-abcdef"
+    layout.generation(machine.stage("0002-abcdef")).rename(trash)
+    if not has_record:
+        (trash / "generation.json").unlink()
+    assert recover.recover(machine.ctx) == {"state": "settled", "actions": [f"removed half-made `{trash.name}`"]}
+    assert [path.name for path in layout.generations.iterdir()] == [adopted]

@@ -4,6 +4,7 @@ import pytest
 from tests.unit.host_state.machine import HandClock, Machine
 
 from cudaup.host import fence, lease, transit
+from cudaup.host.journal import Journal
 from cudaup.host.lease import Claim, Lease
 from cudaup.host.protocol import Refused
 
@@ -13,7 +14,6 @@ EXPIRED = Lease("held", 4, "ann", "r-1", "upgrade", 1.0, ttl_s=60, boot_id="boot
 QUARANTINED = Lease("quarantined", 4, "ann", "r-1", "no way back", 1.0, ttl_s=60, boot_id="boot-1", renewed=0)
 SAME, OTHER = Claim("ann", "r-1", "", 60), Claim("bob", "r-2", "", 60)
 FORCED = Claim("bob", "r-2", "", 60, take_over=True)
-CLEARING = Claim("bob", "r-2", "", 60, clear_quarantine=True)
 
 
 @pytest.mark.parametrize(
@@ -30,8 +30,6 @@ CLEARING = Claim("bob", "r-2", "", 60, clear_quarantine=True)
         (EXPIRED, FORCED, True, 5),
         (QUARANTINED, SAME, False, "quarantined"),
         (QUARANTINED, FORCED, False, "quarantined"),
-        (QUARANTINED, CLEARING, False, 5),
-        (ALIVE, CLEARING, False, "lease-held"),
     ],
 )
 def test_who_gets_the_lease(now: Lease, claim: Claim, in_transit: bool, wanted: int | str) -> None:  # noqa: FBT001 - a table
@@ -81,6 +79,30 @@ def test_an_old_epoch_is_fenced_and_told_who_holds_now(machine: Machine, verb: s
         calls[verb]()
     assert (old, new, refusal.value.code) == (1, 2, "stale-epoch")
     assert machine.ctx.layout.lease.read_bytes() == before
+
+
+def test_a_person_ends_a_quarantine_and_fences_off_whoever_was_there_before(machine: Machine) -> None:
+    old = machine.take_lease("r-1")
+    lease.quarantine(machine.ctx, "no way back")
+    for call in (lambda: machine.take_lease("r-2"), lambda: lease.release(machine.call(old))):
+        with pytest.raises(Refused) as refusal:
+            call()
+        assert (refusal.value.code, refusal.value.fix[-25:]) == ("quarantined", "`cudaup-host lease clear`")
+
+    assert lease.clear(machine.ctx)["lease"]["state"] == "free"
+    with pytest.raises(Refused, match="no longer") as refusal:
+        lease.renew(machine.call(old), None)
+    assert refusal.value.code == "stale-epoch"
+    assert machine.take_lease("r-2") == old + 2
+    cleared = [entry for entry in Journal(machine.ctx.layout).entries() if entry["op"] == "lease-clear"]
+    assert [(entry["phase"], entry["epoch"]) for entry in cleared] == [("intent", old + 1), ("done", old + 1)]
+
+
+def test_only_a_quarantine_can_be_cleared(machine: Machine) -> None:
+    epoch = machine.take_lease()
+    with pytest.raises(Refused, match="not in quarantine: its lease is held"):
+        lease.clear(machine.ctx)
+    lease.renew(machine.call(epoch), None)
 
 
 def test_by_hand_takes_the_lease_for_the_time_and_gives_it_back(machine: Machine) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,7 +12,8 @@ from pathlib import Path
 import pytest
 from tests.unit.host_state.machine import TIMES, Machine, states
 
-from cudaup.host import activate, confirm, deadman, generations, lease, recover, rollback, status, transit
+from cudaup.host import activate, confirm, deadman, fence, generations, lease, recover, rollback, status, transit
+from cudaup.host.journal import Journal
 from cudaup.host.protocol import Context, Failed, Json, Refused
 
 NEW = "0002-abcdef"
@@ -46,6 +48,7 @@ def assert_old_stack(machine: Machine, adopted: str, *, state: str = "held") -> 
 
 def test_the_new_stack_runs_and_stays_once_confirmed(machine: Machine, adopted: str) -> None:
     machine.stage(NEW)
+    shutil.rmtree(machine.systemd.unit_dir / "ml.service.d")  # somebody tidied up since the adopt
     epoch = machine.take_lease()
     answer = activate.activate(order(machine, epoch))
 
@@ -61,6 +64,9 @@ def test_the_new_stack_runs_and_stays_once_confirmed(machine: Machine, adopted: 
     assert (seen["transit"], seen["current"]["confirmed"], seen["previous"]["id"]) == (None, True, adopted)
     assert seen["services"][0]["active"] == "active"
     assert confirm.confirm(machine.call(epoch)) == {"state": "confirmed", "generation": NEW}  # its answer got lost
+    lease.release(machine.call(epoch))
+    with pytest.raises(Refused, match="nothing waits"):  # it was not this run that confirmed
+        confirm.confirm(machine.call(machine.take_lease("r-2")))
 
 
 def test_activating_what_runs_already_changes_nothing(machine: Machine, adopted: str) -> None:
@@ -77,7 +83,7 @@ def test_a_failed_smoke_never_reaches_the_service(machine: Machine, adopted: str
     assert (failed.code, failed.data["state"], failed.data["failed_step"]) == ("smoke", "reverted-proven", "smoke")
     assert [case["verdict"] for case in failed.data["smoke"] + failed.data["after"]] == ["fail", "pass"]
     assert_old_stack(machine, adopted)
-    journal = [entry["detail"].get("error", "") for entry in status.of(machine.ctx)["last_events"]]
+    journal = [entry["detail"].get("error", "") for entry in Journal(machine.ctx.layout).entries()]
     assert "the smoke of 0002-abcdef does not pass" in journal[-1]
     evidence = json.loads((machine.ctx.layout.failed / f"{NEW}.json").read_text())
     assert (evidence["verdict"], "record is fail" in evidence["why"]) == ("proven", True)
@@ -366,6 +372,66 @@ def _die_after(monkeypatch: pytest.MonkeyPatch, phase: str) -> None:
             raise Killed
 
     monkeypatch.setattr(transit, "write", dying)
+
+
+def last_end(machine: Machine) -> tuple[object, ...] | None:
+    found = status.of(machine.ctx)["last_end"]
+    return tuple(found[key] for key in ("epoch", "end", "generation")) if found else None
+
+
+@pytest.mark.parametrize("by", ["confirm", "timer", "recover", "rollback"])
+def test_status_says_how_the_last_transit_ended_under_the_epoch_that_began_it(
+    machine: Machine, adopted: str, by: str
+) -> None:
+    epoch = activated(machine)
+    assert last_end(machine) is None
+    if by in {"timer", "recover"}:
+        machine.clock.now += 60
+    ends: dict[str, Callable[[], object]] = {
+        "confirm": lambda: confirm.confirm(machine.call(epoch)),
+        "timer": lambda: deadman.fire(machine.ctx),
+        "recover": lambda: recover.recover(machine.call(boot=False)),
+        "rollback": lambda: rollback.rollback(machine.call(to=None, suite={}, health={})),
+    }
+    ends[by]()
+    for _ in range(20):  # whatever else is in the journal since
+        lease.quarantine(machine.ctx, "")
+        lease.clear(machine.ctx)
+    assert last_end(machine) == ((epoch, "confirmed", NEW) if by == "confirm" else (epoch, "proven", adopted))
+
+
+def test_an_unproven_end_and_then_another(machine: Machine, adopted: str) -> None:
+    machine.stage(NEW)
+    machine.systemd.broken_on = "-" + adopted.split("-")[1]
+    epoch = machine.take_lease()
+    failure(machine, epoch, health={"command": ["false"], "timeout_s": 0.1})
+    assert last_end(machine) == (epoch, "failed", adopted)
+    lease.clear(machine.ctx)
+    machine.systemd.broken_on = ""
+    machine.systemd.start("ml.service")
+    second = machine.take_lease()
+    activate.activate(order(machine, second))
+    confirm.confirm(machine.call(second))
+    assert last_end(machine) == (second, "confirmed", NEW)
+
+
+def test_an_end_that_was_not_reached_is_none(machine: Machine, adopted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    epoch = activated(machine)
+    monkeypatch.setattr(Path, "unlink", _die)
+    with pytest.raises(Killed):
+        confirm.confirm(machine.call(epoch))
+    monkeypatch.undo()
+    assert (last_end(machine), status.of(machine.ctx)["transit"]["phase"]) == (None, "awaiting-confirm")
+    rollback.rollback(machine.call(epoch, to=None, suite={}, health={}))
+    assert last_end(machine) == (epoch, "proven", adopted)
+
+
+def test_status_says_which_change_is_under_way(machine: Machine, adopted: str) -> None:
+    assert adopted
+    assert status.of(machine.ctx)["busy"] is None
+    with fence.mutation(machine.ctx, "stage", {}):
+        assert status.of(machine.ctx)["busy"] == "stage"
+    assert status.of(machine.ctx)["busy"] is None
 
 
 def test_status_tells_the_whole_story(machine: Machine, adopted: str) -> None:

@@ -19,7 +19,7 @@ QUARANTINED = Rule(
     severity=Severity.BLOCKER,
     title="the host is in quarantine",
     consequence="an earlier run could not leave it proven",
-    fix="look at the reason, repair the host, then `cudaup-host lease take --clear-quarantine`",
+    fix="look at the reason, repair the host, then `cudaup-host lease clear`",
 )
 IN_TRANSIT = Rule(
     id="F003",

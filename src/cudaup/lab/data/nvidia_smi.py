@@ -1,5 +1,5 @@
 # ruff: noqa: INP001 - a program of the lab's hosts, not a module of cudaup
-"""Stands in for nvidia-smi on a lab host: prints what was recorded, and fails like it on the rest."""
+"""Stands in for nvidia-smi on a lab host: answers queries from what was recorded, and fails like it on the rest."""
 
 from __future__ import annotations
 
@@ -9,13 +9,6 @@ from pathlib import Path
 
 RECORDED = Path(__file__).resolve().parents[2] / "etc/cudaup-simulated/nvidia-smi"
 BAD_ARGUMENT = 2  # nvidia-smi(1), return value: a supplied argument or flag is invalid
-WHOLE = {
-    (): "smi.txt",
-    ("-q", "-x"): "q.xml",
-    ("-x", "-q"): "q.xml",
-    ("topo", "-m"): "topo-m.txt",
-    ("topo", "-p2p", "r"): "topo-p2p-r.txt",
-}
 QUERIES = {"--query-gpu": "query-gpu.csv", "--query-compute-apps": "compute-apps.csv"}
 
 
@@ -24,13 +17,6 @@ class BadArgumentError(Exception):
 
 
 def answer(arguments: list[str]) -> str:
-    whole = WHOLE.get(tuple(arguments))
-    if whole is not None:
-        return (RECORDED / whole).read_text()
-    if arguments == ["-L"]:
-        return "".join(
-            f"GPU {gpu['index']}: {gpu['name']} (UUID: {gpu['uuid']})\n" for gpu in table("query-gpu.csv")[0]
-        )
     options = dict(argument.partition("=")[::2] for argument in arguments)
     queries = [option for option in options if option in QUERIES]
     formats = options.get("--format", "").split(",")

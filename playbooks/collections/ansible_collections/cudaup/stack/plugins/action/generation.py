@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import hashlib
-import shlex
 from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
+
+from ..module_utils._host_program import INSTALLED
 
 
 class ActionModule(ActionBase):
@@ -24,26 +25,25 @@ class ActionModule(ActionBase):
         arguments = dict(self._task.args)
         try:
             if arguments.get("program"):
-                arguments["program"] = self._on_the_host(arguments["program"], arguments.get("root", "/opt/cudaup"))
+                arguments["program"] = self._on_the_host(arguments["program"])
             result.update(self._execute_module(module_args=arguments, task_vars=task_vars))
         finally:
             self._remove_tmp_path(self._connection._shell.tmpdir)  # noqa: SLF001  how action plugins are written
         return result
 
-    def _on_the_host(self, program: str, root: str) -> str | None:
+    def _on_the_host(self, program: str) -> str | None:
         """Where the archive is there; None when the installed program is the same one."""
         try:
             content = Path(program).read_bytes()
         except OSError as error:
             raise AnsibleActionFail(f"cannot read the host program: {error}") from None
-        if self._installed(root, len(content)) == hashlib.sha256(content).hexdigest():
+        if self._installed(len(content)) == hashlib.sha256(content).hexdigest():
             return None
         remote: str = self._connection._shell.join_path(self._make_tmp_path(), "cudaup-host.pyz")  # noqa: SLF001  as above
         self._transfer_file(program, remote)
         return remote
 
-    def _installed(self, root: str, size: int) -> str:
+    def _installed(self, size: int) -> str:
         """The installed file is a `#!` line and then the archive."""
-        path = shlex.quote(f"{root}/bin/cudaup-host")
-        answer = self._low_level_execute_command(f"tail -c {size} {path} 2>/dev/null | sha256sum", sudoable=True)
+        answer = self._low_level_execute_command(f"tail -c {size} {INSTALLED} 2>/dev/null | sha256sum", sudoable=True)
         return str(answer["stdout"]).partition(" ")[0]

@@ -191,24 +191,28 @@ class _Exchange:
         self._broker = broker
         self._become = become
         self._data = data
-        self._streams = {frames.Kind.STDOUT: bytearray(), frames.Kind.STDERR: bytearray()}
+        self._streams = {frames.FrameKind.STDOUT: bytearray(), frames.FrameKind.STDERR: bytearray()}
         self._sender: threading.Thread | None = None
         self._was_asked = False
 
     def run(self, request: dict[str, Any]) -> tuple[int, bytes, bytes]:
         try:
-            frames.send(self._broker, frames.Kind.REQUEST, json.dumps(request).encode())
+            frames.send(self._broker, frames.FrameKind.REQUEST, json.dumps(request).encode())
             if self._become is None or not self._become.expect_prompt():
                 self._send_input()
             kind, answer = self._last_frame()
         except (OSError, ValueError) as error:
             raise AnsibleConnectionFailure(f"the process that holds the connections broke off: {error}") from None
-        if kind is frames.Kind.FAILED:
+        if kind is frames.FrameKind.FAILED:
             is_login = answer["kind"] == "AuthenticationFailed"
             raise (AnsibleAuthenticationFailure if is_login else AnsibleConnectionFailure)(answer["text"])
-        return answer["status"], bytes(self._streams[frames.Kind.STDOUT]), bytes(self._streams[frames.Kind.STDERR])
+        return (
+            answer["status"],
+            bytes(self._streams[frames.FrameKind.STDOUT]),
+            bytes(self._streams[frames.FrameKind.STDERR]),
+        )
 
-    def _last_frame(self) -> tuple[frames.Kind, dict[str, Any]]:
+    def _last_frame(self) -> tuple[frames.FrameKind, dict[str, Any]]:
         while True:
             frame = frames.receive(self._broker)
             if frame is None:
@@ -236,7 +240,7 @@ class _Exchange:
             if self._become.check_password_prompt(heard) and not self._was_asked:
                 self._was_asked = True
                 password = self._become.get_option("become_pass")
-                frames.send(self._broker, frames.Kind.STDIN, password.encode() + b"\n")
+                frames.send(self._broker, frames.FrameKind.STDIN, password.encode() + b"\n")
 
     def _send_input(self, *, is_over: bool = False) -> None:
         """At most once; a command that is over gets the end without the input."""
@@ -251,8 +255,8 @@ class _Exchange:
 def _send_all(broker: socket.socket, data: bytes) -> None:
     with suppress(OSError):  # whoever reads the answers notices too, and says so
         for start in range(0, len(data), frames.CHUNK):
-            frames.send(broker, frames.Kind.STDIN, data[start : start + frames.CHUNK])
-        frames.send(broker, frames.Kind.STDIN_END)
+            frames.send(broker, frames.FrameKind.STDIN, data[start : start + frames.CHUNK])
+        frames.send(broker, frames.FrameKind.STDIN_END)
 
 
 def _connected(path: str) -> socket.socket:

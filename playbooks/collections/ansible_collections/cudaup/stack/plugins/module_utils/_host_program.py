@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
+INSTALLED = "/opt/cudaup/bin/cudaup-host"
+
 
 class Step(NamedTuple):
     """One call. `key` names its data in the module's result."""
@@ -26,11 +28,9 @@ def steps(params: dict[str, Any]) -> list[Step]:
     return wanted
 
 
-def options(root: str, epoch: int | None, *, dry_run: bool) -> list[str]:
+def options(epoch: int | None, *, dry_run: bool) -> list[str]:
     """What every call gets."""
-    words = ["--root", root]
-    if epoch is not None:
-        words += ["--epoch", str(epoch)]
+    words = [] if epoch is None else ["--epoch", str(epoch)]
     return words + (["--dry-run"] if dry_run else [])
 
 

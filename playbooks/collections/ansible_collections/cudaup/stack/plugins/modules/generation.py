@@ -13,10 +13,6 @@ description:
   - The service that runs from the old environment is not touched.
   - Wheels named in O(spec) must be in the host's store already.
 options:
-  root:
-    description: Where cudaup lives on the host.
-    type: path
-    default: /opt/cudaup
   program:
     description:
       - The host program's zip archive on the controller, sent and installed when the host has another.
@@ -60,7 +56,6 @@ EXAMPLES = r"""
       toolkit: null
       env: {}
       imports: []
-      adopt_path: /root/ml-env
 """
 
 RETURN = r"""
@@ -96,15 +91,13 @@ import sys
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils._host_program import Step, answer, has_changed, message, options, steps
+from ..module_utils._host_program import INSTALLED, Step, answer, has_changed, message, options, steps
 
 
 def call(module: AnsibleModule, step: Step) -> dict:
     """What the host program answered, or an object of the same shape when it gave no answer."""
-    params = module.params
-    program = params["program"] or params["root"] + "/bin/cudaup-host"
-    command = [sys.executable, program, *step.argv]
-    command += options(params["root"], params["epoch"], dry_run=module.check_mode)
+    command = [sys.executable, module.params["program"] or INSTALLED, *step.argv]
+    command += options(module.params["epoch"], dry_run=module.check_mode)
     status, stdout, stderr = module.run_command(command, data=step.stdin, binary_data=True, check_rc=False)
     silence = "the host program ended with " + str(status) + " and gave no answer: " + stderr[-4000:]
     return answer(stdout) or {"kind": "broken", "text": silence}
@@ -113,7 +106,6 @@ def call(module: AnsibleModule, step: Step) -> dict:
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "root": {"type": "path", "default": "/opt/cudaup"},
             "program": {"type": "path"},
             "adopt": {"type": "path"},
             "spec": {"type": "dict", "required": True},

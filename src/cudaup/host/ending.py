@@ -1,0 +1,31 @@
+"""How a transit ends: in the journal first, under the epoch that began it, whoever ends it; then transit.json goes."""
+
+from typing import Optional
+
+from cudaup.host.fence import Mutation
+from cudaup.host.files import fsync_dir
+from cudaup.host.journal import DONE, INTENT, Journal
+from cudaup.host.layout import Layout
+from cudaup.host.protocol import Json
+from cudaup.host.transit import Transit
+
+CONFIRMED = "confirmed"  # the other ends are the verdicts of a revert
+_OP = "transit-end"
+
+
+def end(layout: Layout, change: Mutation, pending: Transit, how: str) -> None:
+    """The last step of whoever ends it."""
+    generation = pending.target if how == CONFIRMED else pending.origin
+    with change.step(_OP, {"epoch": pending.epoch, "end": how, "generation": generation}):
+        layout.transit.unlink()
+        fsync_dir(layout.root)
+
+
+def last(layout: Layout) -> Optional[Json]:
+    """How the last transit ended. A record without its outcome holds if the transit is gone: a crash came between."""
+    entries = [entry for entry in Journal(layout).entries() if entry["op"] == _OP]
+    done = {entry["seq"] for entry in entries if entry["phase"] == DONE}
+    ends = [entry for entry in entries if entry["phase"] == INTENT]
+    if ends and ends[-1]["seq"] not in done and layout.transit.exists():
+        ends.pop()
+    return dict(ends[-1]["detail"]) if ends else None
