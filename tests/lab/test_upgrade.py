@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 from tests.lab.command import DEMO, Cudaup, by_hand, eventually, service, small_stack
 
 from cudaup.lab.fleet import Lab
@@ -211,3 +212,18 @@ def test_a_rollback_needs_no_index_and_no_wheel_on_the_controller(
     assert bare.outcomes("rollback", "-i", lab.inventory, expect=4) == {"h1": "rolled-back"}
     assert service(lab, "h1")["versions"] == OLD
     assert not (tmp_path / "empty").exists()
+
+
+def test_through_a_bastion_as_a_user_with_sudo_and_a_password(
+    lab_factory: Callable[..., Lab], cudaup: Cudaup, tmp_path: Path
+) -> None:
+    lab = lab_factory(hosts=2, user="ops", bastion=True)
+    stack = small_stack(tmp_path, "bastion")
+    applied = cudaup.outcomes("apply", "-i", lab.inventory, "-s", stack, "--yes")
+    assert applied == {"h1": "applied", "h2": "applied"}
+    assert service(lab, "h1")["versions"] == NEW
+    owners = lab.run("h1", ["find", "/opt/cudaup", "/root/ml-env/", "!", "-user", "root"]).stdout
+    assert owners == ""
+    password = yaml.safe_load(lab.inventory.read_text())["gpu"]["vars"]["ansible_become_password"]
+    kept = [path for path in cudaup.state.rglob("*") if path.is_file() and password in path.read_text()]
+    assert kept == []  # in no plan and no journal
