@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 import cudaup
+from cudaup.domain.stack_sections import SMOKE_CASES
+from cudaup.host.smoke import _BY_GENERATION
 
 PACKAGE = Path(cudaup.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -155,3 +157,7 @@ def test_no_path_of_a_development_machine_and_no_registry_host_in_the_tree() -> 
             text = path.read_text(errors="replace")
             hits += [(str(path.relative_to(TREE)), word) for word in bad if word in text]
     assert hits == []
+
+
+def test_a_stack_may_name_exactly_the_smoke_cases_that_the_host_program_has() -> None:
+    assert set(SMOKE_CASES) == set(_BY_GENERATION)

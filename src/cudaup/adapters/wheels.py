@@ -50,7 +50,8 @@ def _complaint(output: str) -> str:
     """What pip called an error, or its last words."""
     lines = output.strip().splitlines()
     errors = [line for line in lines if line.startswith("ERROR:")]
-    return "\n".join(errors[-2:] or lines[-2:])[-800:]
+    hashes = [line.strip() for line in lines if line.strip().startswith(("Expected sha256", "Got "))]
+    return "\n".join([*hashes, *(errors[-2:] or lines[-2:])])[-800:]
 
 
 class PipWheelStore:
@@ -91,6 +92,13 @@ class PipWheelStore:
                 f"cannot fetch {wheel.name} {wheel.version}",
                 wanted=f"{wheel.filename} with sha256 {wheel.sha256}",
                 found=_complaint(done.stderr or done.stdout) or "pip saved another file",
-                fix="check pip's index settings (`pip config list`), or put the wheel where pip's find-links looks",
+                fix="correct the stack's pin, or see where pip looks (`pip config list`)",
+            )
+        if found.stat().st_size != wheel.size:
+            raise CudaupError(
+                f"the stack's size of {wheel.name} {wheel.version} is wrong",
+                wanted=f"{wheel.size} bytes, as the stack says",
+                found=f"{found.stat().st_size} bytes, with the right sha256",
+                fix="correct `size` in the stack",
             )
         return found

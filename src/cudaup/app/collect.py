@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from cudaup.app.fleet import on_each
 from cudaup.app.ports import Links
-from cudaup.domain.errors import ConnectionFailed, HostProgramBroken, UsageError
+from cudaup.domain.errors import CudaupError, HostProgramBroken, UsageError
 from cudaup.domain.facts import Facts, Unreachable
 from cudaup.domain.inventory import Host
 
@@ -32,7 +32,7 @@ def collect(links: Links, hosts: Sequence[Host], env_path: str | None) -> Observ
     def one(host: Host) -> Facts | Unreachable:
         try:
             return read_facts(links, host, env_path)
-        except (ConnectionFailed, HostProgramBroken) as error:
+        except CudaupError as error:
             return Unreachable(reason=error.told)
 
     return on_each(hosts, one)

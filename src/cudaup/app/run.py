@@ -155,7 +155,7 @@ def settle_if_nothing_to_do(run: Run, member: Member) -> None:
                 to=member.plan.from_generation,
             )
         case HostVerdict.BLOCKED:
-            reasons = "; ".join(f"{finding.rule} {finding.evidence}" for finding in member.plan.blockers)
+            reasons = "\n".join(f"{each.rule} {each.evidence}\n  fix:    {each.fix}" for each in member.plan.blockers)
             settle(run, member, Outcome.QUARANTINED if member.plan.is_quarantined else Outcome.REFUSED, reasons)
         case HostVerdict.UNREACHABLE:
             settle(run, member, Outcome.UNREACHABLE, member.plan.error)

@@ -99,6 +99,10 @@ class Service(Observed):
     pid: int | None = None
     fragment_sha256: str | None = None
 
+    @property
+    def is_running(self) -> bool:
+        return self.active in {True, "active", "reloading"}
+
 
 class LastEnd(Observed):
     """How the last transit ended: `confirmed`, or back where it came from: `proven`, `unproven`, `failed`."""
@@ -229,6 +233,10 @@ class Facts(Observed):
     def current(self) -> GenerationSummary | None:
         return self.cudaup.current if self.cudaup else None
 
+    @property
+    def services_down(self) -> tuple[Service, ...]:
+        return tuple(service for service in self.services if not service.is_running)
+
     def is_on(self, digest: str) -> bool:
         """Whether the host runs that generation, confirmed, and nothing is unsettled."""
         status = self.cudaup
@@ -245,8 +253,10 @@ class Unreachable(Value):
 
 
 def is_settled(observed: Facts | Unreachable) -> bool:
-    """Whether the host answers and is on one generation, with nothing pending and no quarantine."""
+    """Whether the host answers, runs its services on one generation, with nothing pending and no quarantine."""
     if isinstance(observed, Unreachable):
         return False
     status = observed.cudaup
+    if observed.services_down:
+        return False
     return status is None or (status.transit is None and status.lease.state is not LeaseState.QUARANTINED)

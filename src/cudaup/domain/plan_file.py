@@ -28,7 +28,7 @@ def load_plan(text: str, *, where: str) -> Plan:
     version = body.get("schema_version")
     if version != SCHEMA_VERSION:
         wanted = f"schema version {SCHEMA_VERSION}"
-        raise UsageError("not a plan this cudaup reads", where=where, wanted=wanted, found=f"{version}", fix=_AGAIN)
+        raise UsageError("not a plan this cudaup reads", where=where, wanted=wanted, found=f"{version!r}", fix=_AGAIN)
     written, found = body.pop("checksum", None), _checksum(body)
     if written != found:
         raise UsageError(
@@ -50,7 +50,7 @@ def load_plan(text: str, *, where: str) -> Plan:
 def _read_object(text: str, where: str) -> dict[str, Any]:
     try:
         body = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError("not a plan", where=where, wanted="a JSON object", found=str(error), fix=_AGAIN) from error
     if not isinstance(body, dict):
         raise UsageError("not a plan", where=where, wanted="a JSON object", found=type(body).__name__, fix=_AGAIN)

@@ -62,7 +62,7 @@ def drift(host_plan: HostPlan, facts: Facts, stack: Stack, now: float) -> tuple[
 
 
 def _verdict(facts: Facts, stack: Stack, findings: tuple[Finding, ...]) -> HostVerdict:
-    if facts.is_on(stack.digest()):
+    if facts.is_on(stack.digest()) and not facts.services_down:
         return HostVerdict.UNCHANGED
     return HostVerdict.BLOCKED if any(finding.blocks for finding in findings) else HostVerdict.CHANGE
 
@@ -152,7 +152,7 @@ def _left_alone(facts: Facts, stack: Stack) -> Iterator[str]:
     if facts.driver.loaded is not None:
         yield f"driver {facts.driver.loaded} stays"
     if stack.environment is not None:
-        yield f"no file below {stack.environment.path} is touched"
+        yield f"the files of {stack.environment.path} stay as they are"
     if facts.toolkits:
         yield f"{', '.join(toolkit.path for toolkit in facts.toolkits)} stays"
     known = facts.cudaup.with_digest(stack.digest()) if facts.cudaup else None

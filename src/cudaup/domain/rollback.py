@@ -70,7 +70,7 @@ def plan_host_rollback(name: str, facts: Facts | Unreachable, to: str | None) ->
     target = find_target(status, to)
     if target is None:
         return _unchanged(name, facts, _no_way_back(status))
-    if isinstance(target, GenerationSummary) and status.transit is None and _is_current(status, target):
+    if isinstance(target, GenerationSummary) and _is_there(facts, status, target):
         return _unchanged(name, facts, f"runs {target.id} already")
     findings = (*check_lease(facts), *((target,) if isinstance(target, Finding) else ()))
     return _plan(name, facts, target, findings)
@@ -119,8 +119,10 @@ def _no_way_back(status: HostStatus) -> str:
     return "there is no earlier generation"
 
 
-def _is_current(status: HostStatus, target: GenerationSummary) -> bool:
-    return status.current is not None and status.current.id == target.id
+def _is_there(facts: Facts, status: HostStatus, target: GenerationSummary) -> bool:
+    """On it, in no transit, and its services run: a rollback to where a host is starts what is down."""
+    is_current = status.current is not None and status.current.id == target.id
+    return is_current and status.transit is None and not facts.services_down
 
 
 def _unchanged(name: str, facts: Facts, why: str) -> HostPlan:

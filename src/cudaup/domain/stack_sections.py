@@ -45,6 +45,10 @@ class AdoptedEnvironment(Value):
     path: AbsolutePath
 
 
+# What the host program has; a test holds the two together.
+SMOKE_CASES = ("driver", "imports", "record", "nvcc", "launch")
+
+
 class Smoke(Value):
     """`accept` says which verdicts let a case through (only `pass` unless said), `limits` are seconds per case."""
 
@@ -55,11 +59,15 @@ class Smoke(Value):
 
     @field_validator("cases")
     @classmethod
-    def _each_once(cls, cases: tuple[str, ...]) -> tuple[str, ...]:
+    def _known_and_once(cls, cases: tuple[str, ...]) -> tuple[str, ...]:
         if not cases:
             raise wrong("at least one case", "none")
-        repeated = [number for number, case in enumerate(cases) if case in cases[:number]]
-        raise_problems(Problem(path=(number,), wanted="each case once", found=cases[number]) for number in repeated)
+        known = f"one of {', '.join(SMOKE_CASES)}"
+        raise_problems(
+            Problem(path=(number,), wanted="each case once" if case in SMOKE_CASES else known, found=case)
+            for number, case in enumerate(cases)
+            if case not in SMOKE_CASES or case in cases[:number]
+        )
         return cases
 
     @field_validator("accept")
@@ -122,6 +130,10 @@ class Health(Value):
         if timeout_s is not None and not has_command:
             raise wrong("timeout_s beside command (http has its own)", f"{timeout_s:g}")
         return timeout_s
+
+    @property
+    def is_asked(self) -> bool:
+        return self.http is not None or self.command is not None
 
     def as_json(self) -> dict[str, Any]:
         return self.model_dump(mode="json", exclude_none=True)

@@ -1,15 +1,17 @@
 """The host program's command line: what each verb takes, and the one place where its outcome becomes an answer."""
 
 import argparse
+import errno
 import io
 import json
+import os
 import sys
 import traceback
 from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO, Callable, Dict, List, NamedTuple, NoReturn, Optional
 
-from cudaup.host.layout import DEFAULT_ROOT
+from cudaup.host.layout import DEFAULT_ROOT, Layout
 from cudaup.host.protocol import (
     EXIT_BROKEN,
     EXIT_FAILED,
@@ -21,6 +23,8 @@ from cudaup.host.protocol import (
     Json,
     Refused,
 )
+
+_DISK_TROUBLE = {errno.ENOSPC: "no-space", errno.EDQUOT: "no-space", errno.EROFS: "unsupported"}
 
 
 class Verb(NamedTuple):
@@ -36,7 +40,6 @@ OPTIONS: Dict[str, Dict[str, Any]] = {
     "--dry-run": {"action": "store_true", "help": "say what would be done"},
     "--epoch": {"type": int, "help": "of the lease; without it the lease is taken while the verb works"},
     "--env": {"type": Path},
-    "--disk": {"type": Path, "nargs": "*", "default": []},
     "--holder": {},
     "--run": {},
     "--reason": {},
@@ -47,40 +50,37 @@ OPTIONS: Dict[str, Dict[str, Any]] = {
     "--name": {},
     "--size": {"type": int},
     "--spec-bytes": {"type": int},
-    "--smoke": _JSON,
     "--suite": {**_JSON, "default": {}},
     "--health": {**_JSON, "default": {}},
     "--full": {"action": "store_true", "help": "read every file again"},
     "--boot": {"action": "store_true", "help": "called while the host boots, before its services"},
     "--to": {"metavar": "GEN"},
-    "--keep": {"type": int, "metavar": "N"},
     "path": {"metavar": "PATH"},
     "generation": {"metavar": "GEN"},
     "[generation]": {"metavar": "GEN", "nargs": "?"},
 }
 VERBS: Dict[str, Verb] = {
-    "facts": Verb("verbs.facts", ["--env", "--disk"]),
+    "facts": Verb("facts.collect", ["--env"]),
     "status": Verb("status.of", []),
-    "lease show": Verb("verbs.lease_show", []),
-    "lease take": Verb("verbs.lease_take", ["--holder!", "--run!", "--reason!", "--ttl!", "--take-over"]),
-    "lease renew": Verb("verbs.lease_renew", ["--epoch!", "--ttl"]),
+    "lease show": Verb("lease.show", []),
+    "lease take": Verb("lease.take", ["--holder!", "--run!", "--reason!", "--ttl!", "--take-over"]),
+    "lease renew": Verb("lease.renew", ["--epoch!"]),
     "lease release": Verb("lease.release", ["--epoch!"]),
     "lease clear": Verb("lease.clear", []),
-    "lease quarantine": Verb("verbs.lease_quarantine", ["--epoch!", "--reason!"]),
     "blob missing": Verb("blobs.missing", []),
     "blob put": Verb("blobs.put", ["--epoch", "--sha256!", "--name!", "--size!"]),
     "host install": Verb("install.install", ["--epoch"]),
-    "adopt": Verb("adopt.adopt", ["path", "--epoch", "--smoke"]),
+    "adopt": Verb("adopt.adopt", ["path", "--epoch"]),
     "stage": Verb("stage.stage", ["--epoch", "--spec-bytes!"]),
-    "verify": Verb("verbs.verify", ["[generation]", "--full"]),
-    "smoke": Verb("verbs.smoke_suite", ["[generation]", "--suite!"]),
+    "verify": Verb("manifest.verify", ["[generation]", "--full"]),
+    "smoke": Verb("proof.smoke_by_name", ["[generation]", "--suite"]),
     "activate": Verb("activate.activate", ["generation", "--epoch", "--ttl!", "--ceiling!", "--suite!", "--health"]),
     "confirm": Verb("confirm.confirm", ["--epoch"]),
-    "rollback": Verb("rollback.rollback", ["--epoch", "--to", "--suite", "--health"]),
+    "rollback": Verb("rollback.rollback", ["--epoch", "--to"]),
     "deadman": Verb("deadman.run", []),
     "recover": Verb("recover.recover", ["--boot"]),
     "forget": Verb("forget.forget", ["--epoch"]),
-    "gc": Verb("gc.gc", ["--epoch", "--keep"]),
+    "gc": Verb("gc.gc", ["--epoch"]),
 }
 
 
@@ -122,14 +122,39 @@ def _answer(channel: Channel, argv: List[str], root: str, stdin: BinaryIO) -> in
     except Failed as failure:
         channel.send({"kind": "failed", "code": failure.code, "text": failure.text, "data": failure.data})
         return EXIT_FAILED
+    except OSError as error:
+        return _no_bug(channel, error, Layout(Path(root)))
     except Exception:  # noqa: BLE001 - the top level: a bug becomes an answer too
         channel.send({"kind": "broken", "text": traceback.format_exc()})
         return EXIT_BROKEN
     return EXIT_RESULT
 
 
+def _no_bug(channel: Channel, error: OSError, layout: Layout) -> int:
+    """A full or read-only disk, or no right to write: the host's state, told in one line."""
+    answer: Json
+    if error.errno in {errno.EACCES, errno.EPERM} and os.geteuid() != 0:
+        text = f"this needs root, and runs as user id {os.geteuid()}: {error}"
+        answer = {
+            "kind": "refused",
+            "code": "unsupported",
+            "text": text,
+            "fix": "log in as root, or become root (sudo)",
+        }
+    elif error.errno not in _DISK_TROUBLE:
+        channel.send({"kind": "broken", "text": traceback.format_exc()})
+        return EXIT_BROKEN
+    elif layout.transit.exists():
+        answer = {"kind": "failed", "code": "disk", "text": str(error), "data": {"state": "in-transit"}}
+    else:
+        answer = {"kind": "refused", "code": _DISK_TROUBLE[error.errno], "text": str(error), "fix": "see to the disk"}
+    channel.send(answer)
+    return EXIT_FAILED if answer["kind"] == "failed" else EXIT_REFUSED
+
+
 def _parser(root: str) -> _Parser:
-    parser = _Parser(prog="cudaup-host", description="cudaup on one host; see docs/host-program.md")
+    description = f"cudaup on one host. Verbs: {', '.join(VERBS)}."
+    parser = _Parser(prog="cudaup-host", description=description)
     levels = {"": parser.add_subparsers(metavar="VERB", required=True)}
     for words, verb in VERBS.items():
         group, _, name = words.rpartition(" ")

@@ -9,10 +9,10 @@ from cudaup.host import (
     deadman,
     fence,
     generations,
+    guards,
     health,
     lease,
     live,
-    manifest,
     proof,
     revert,
     services,
@@ -64,7 +64,7 @@ def activate(ctx: Context) -> Json:
     if ctx.dry_run:
         return {"would": list(STEPS), "from": generations.current_id(ctx.layout), "to": target}
     with fence.mutation(ctx, "activate", {"to": target}) as change:
-        require_settled(ctx)
+        guards.require_settled(ctx)
         if generations.current_id(ctx.layout) == target:
             return {"state": "unchanged", "generation": target}
         running = _verified(ctx, target)
@@ -77,30 +77,6 @@ def activate(ctx: Context) -> Json:
         return {"state": transit.AWAITING_CONFIRM, **attempt.data(), "live": attempt.live}
 
 
-def require_settled(ctx: Context) -> None:
-    pending = transit.read(ctx.layout)
-    if pending is not None:
-        text = f"the host is in transit from {pending.origin} to {pending.target} ({pending.phase})"
-        raise Refused("in-transit", text, "confirm or roll back, or let the timer do it")
-
-
-def require_verified(ctx: Context, generation_id: str) -> None:
-    report = manifest.verify(ctx.layout, generation_id, full=False)
-    if not report["ok"]:
-        first = "; ".join(f"{each['path']}: {each['problem']}" for each in report["problems"][:3])
-        fix = "stage the generation again, or see `cudaup-host verify --full`"
-        raise Refused("not-verified", f"generation {generation_id} is not what was recorded: {first}", fix)
-
-
-def require_vacant_but_for_services(ctx: Context, generation_id: str) -> Tuple[str, ...]:
-    """The units to stop. Refused `busy` while something else runs from the path: it would survive the stop."""
-    running = services.running_from(ctx, services.places_of(ctx, generation_id))
-    if running.foreign:
-        text = f"used by processes that belong to no service: {services.described(running.foreign)}"
-        raise Refused("busy", text, "end them, or let a systemd unit run them")
-    return running.units
-
-
 def _verified(ctx: Context, target: str) -> Tuple[str, ...]:
     """The way back, then the way forward, then what runs. Nothing is changed yet."""
     origin = generations.current_id(ctx.layout)
@@ -110,13 +86,12 @@ def _verified(ctx: Context, target: str) -> Tuple[str, ...]:
     known = adoption.read(ctx.layout)
     if known is not None and not known.is_in_place(ctx.layout):
         raise Refused("unsafe", f"`{known.path}` does not lead to `{adoption.link_text(ctx.layout)}`", "run `recover`")
-    require_verified(ctx, origin)
-    require_verified(ctx, target)
-    return require_vacant_but_for_services(ctx, origin)
+    guards.require_verified(ctx, origin)
+    guards.require_verified(ctx, target)
+    return guards.require_vacant_but_for_services(ctx, origin)
 
 
 def _arm(ctx: Context, change: Mutation, target: str, running: Tuple[str, ...]) -> Transit:
-    """The timer first, then the transit it watches: there is never one without the other."""
     now = ctx.clock.monotonic()
     ceiling = now + float(ctx.options["ceiling"])
     # By hand nobody renews; the person is there until the ceiling.
@@ -140,14 +115,8 @@ def _arm(ctx: Context, change: Mutation, target: str, running: Tuple[str, ...]) 
         generations.update(ctx.layout, target, suite=pending.suite, health=pending.health)
         units.install_drop_ins(ctx, running)
         adoption.remember_units(ctx.layout, running)
-        begin(ctx, change, pending)
+        deadman.begin(ctx, change, pending)
     return pending
-
-
-def begin(ctx: Context, change: Mutation, pending: Transit) -> None:
-    deadman.start(ctx, change.seq)
-    with lease.guarded(ctx):
-        transit.write(ctx.layout, pending)
 
 
 def _forward(attempt: Attempt) -> None:
@@ -192,10 +161,8 @@ def _gone_back(attempt: Attempt, error: BaseException) -> Failed:
         outcome = revert.revert(ctx, attempt.change, pending, why)
     except OSError as broken:
         text = f"{why}; going back failed too and the timer tries it again: {broken}"
-        raise Failed(
-            "revert", text, {"state": "revert-failed", "failed_step": attempt.step, **attempt.data()}
-        ) from broken
-    state = "revert-failed" if outcome.verdict == revert.FAILED else f"reverted-{outcome.verdict}"
-    data = {"state": state, "failed_step": attempt.step, **attempt.data(), "after": outcome.after}
+        data = {"state": "revert-failed", "failed_step": attempt.step, **attempt.data()}
+        raise Failed("revert", text, data) from broken
+    data = {"state": outcome.state, "failed_step": attempt.step, **attempt.data(), "after": outcome.after}
     code = error.code if isinstance(error, (Failed, Refused)) else "interrupted"
     return Failed(code, why, {**data, "problems": outcome.problems})

@@ -87,7 +87,7 @@ def _make_generation(ctx: Context, known: Adoption, described: Json) -> None:
     (folder / "venv").symlink_to(known.aside)
     Path(known.aside).symlink_to(known.path)  # until the exchange, so that its files can be read through `venv`
     ctx.channel.event("adopt", "started", f"sealing `{known.path}`")
-    manifest.seal(layout, known.generation)
+    manifest.seal(layout.generation(known.generation))
     record = {
         "id": known.generation,
         "number": int(known.generation.split("-")[0]),
@@ -95,14 +95,9 @@ def _make_generation(ctx: Context, known: Adoption, described: Json) -> None:
         "kind": "adopted",
         "name": Path(known.path).name,
         "created": ctx.clock.wall(),
-        "python": described["python"],
         "packages": described["packages"],
-        "env": {},
-        "imports": [],
-        "suite": ctx.options.get("smoke"),
         "confirmed": True,  # it is what this host runs
         "proven": None,
-        "smoke": None,
     }
     generations.save(layout, record)
     generations.make_first(layout, known.generation)

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import List, Optional
 
-from cudaup.host import ground
+from cudaup.host import mounts
 from cudaup.host.protocol import Refused
 
 _FS_IOC_GETFLAGS = 0x80086601  # ioctl_iflags(2)
@@ -40,17 +40,17 @@ def _reason_by_owner(path: Path) -> Optional[str]:
 
 
 def _reason_by_mount(path: Path) -> Optional[str]:
-    mount = ground.mount_of(path)
+    mount = mounts.mount_of(path)
     if mount.point == path:
         return "it is a mount point"
     if mount.is_networked:
         return f"it lies on {mount.fstype}"
     if "ro" in mount.options:
         return f"`{mount.point}` is mounted read-only"
-    inside = ground.mounts_inside(path)
+    inside = mounts.mounts_inside(path)
     if inside:
         return f"`{inside[0].point}` is mounted inside it"
-    binds = ground.binds_of(path)
+    binds = mounts.binds_of(path)
     return f"it is mounted elsewhere, perhaps in a container: {', '.join(binds[:3])}" if binds else None
 
 

@@ -12,8 +12,8 @@ from typing import BinaryIO, Iterator
 from cudaup.host import lease, spec
 from cudaup.host.fence import mutation
 from cudaup.host.files import fsync_dir
-from cudaup.host.ground import prepare_root
 from cudaup.host.layout import Layout
+from cudaup.host.mounts import prepare_root
 from cudaup.host.protocol import Context, Json, Refused
 from cudaup.host.spec import Blob
 

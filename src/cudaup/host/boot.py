@@ -3,8 +3,6 @@
 _SOURCE = """\
 import os, sys, tempfile
 token, stdin = sys.argv[1], sys.stdin.buffer
-if "--ready" in sys.argv[2:]:
-    print(token, "ready", flush=True)
 for line in iter(stdin.readline, b""):
     if line.strip() == token.encode():
         break

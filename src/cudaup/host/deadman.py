@@ -8,7 +8,8 @@ import signal
 import subprocess
 from dataclasses import dataclass
 
-from cudaup.host import ballast, fence, locks, revert, transit
+from cudaup.host import ballast, fence, lease, locks, revert, transit
+from cudaup.host.fence import Mutation
 from cudaup.host.layout import Layout
 from cudaup.host.protocol import Context, Json, Refused
 from cudaup.host.transit import Transit
@@ -21,7 +22,19 @@ _HANGS_AFTER_S = 150
 _REVERT_HANGS_AFTER_S = 900
 
 
-def start(ctx: Context, number: int) -> None:
+def begin(ctx: Context, change: Mutation, pending: Transit, *, is_needed: bool = True) -> None:
+    """The timer first, then the transit it watches: there is never one without the other, unless it is not needed."""
+    try:
+        _start(ctx, change.seq)
+    except Refused as error:
+        if is_needed:
+            raise
+        ctx.channel.event("arm", "note", f"no timer: {error.text}")
+    with lease.guarded(ctx):
+        transit.write(ctx.layout, pending)
+
+
+def _start(ctx: Context, number: int) -> None:
     """Start the timer and wait until it lives. Refused `unsupported` when it does not; nothing is armed before."""
     argv = [str(ctx.layout.program), "deadman", "--root", str(ctx.layout.root)]
     if not ctx.layout.program.is_file():
@@ -79,7 +92,7 @@ def fire(ctx: Context) -> Json:
             return {}
         why = f"nobody renewed or confirmed in time (phase {pending.phase})"
         outcome = revert.revert(ctx, change, pending, why)
-        return {"state": f"reverted-{outcome.verdict}", "after": outcome.after, "problems": outcome.problems}
+        return {"state": outcome.state, "after": outcome.after, "problems": outcome.problems}
 
 
 def _is_due(ctx: Context, pending: Transit) -> bool:

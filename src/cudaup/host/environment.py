@@ -21,7 +21,7 @@ class Package(NamedTuple):
 def describe(path: Path) -> Json:
     """Reads only. `state` says what is at `path`, everything else what is behind it."""
     described: Json = {"path": str(path), "state": state(path), "real": None, "python": None, "kind": "none"}
-    described.update(packages={}, digest=None, size_bytes=None)  # a size would need a walk through every file
+    described.update(packages={}, digest=None)
     if path.is_dir():
         described["real"] = os.path.realpath(str(path))
         described["kind"] = kind(path)

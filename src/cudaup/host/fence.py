@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Iterator, Optional
 
 from cudaup.host import lease
-from cudaup.host.ground import prepare_root
 from cudaup.host.journal import Journal
 from cudaup.host.locks import held
+from cudaup.host.mounts import prepare_root
 from cudaup.host.protocol import Context, Json
 
 _WAIT_S = 10

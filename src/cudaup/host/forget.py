@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 from typing import List
 
-from cudaup.host import activate, adopt, adoption, fence, generations, processes, services, units
+from cudaup.host import adopt, adoption, fence, generations, guards, processes, services, units
 from cudaup.host.files import fsync_dir
 from cudaup.host.layout import Layout
 from cudaup.host.protocol import Context, Json, Refused
@@ -19,7 +19,7 @@ def forget(ctx: Context) -> Json:
     if ctx.dry_run:
         return {"would": _work(ctx)}
     with fence.mutation(ctx, "forget", {}):
-        activate.require_settled(ctx)
+        guards.require_settled(ctx)
         _require_unused(ctx)
         undone = _work(ctx)
         known = adoption.read(layout)

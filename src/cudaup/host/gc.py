@@ -5,32 +5,30 @@ import shutil
 from pathlib import Path
 from typing import Dict, Optional
 
-from cudaup.host import activate, fence, generations, processes
+from cudaup.host import fence, generations, guards, processes
 from cudaup.host.layout import Layout
 from cudaup.host.protocol import Context, Json
 
 
 def gc(ctx: Context) -> Json:
     """The verb `gc`."""
-    keep = int(ctx.options.get("keep") or 0)
     if ctx.dry_run:
-        return {"would": [f"remove {each}" for each, why in _reasons(ctx, keep).items() if why is None]}
-    with fence.mutation(ctx, "gc", {"keep": keep}):
-        activate.require_settled(ctx)
-        reasons = _reasons(ctx, keep)
+        return {"would": [f"remove {each}" for each, why in _reasons(ctx).items() if why is None]}
+    with fence.mutation(ctx, "gc", {}):
+        guards.require_settled(ctx)
+        reasons = _reasons(ctx)
         removed = [each for each, why in reasons.items() if why is None]
         freed = sum(_remove(ctx.layout, each) for each in removed)
     kept = [{"id": each, "why": why} for each, why in reasons.items() if why is not None]
     return {"removed": removed, "kept": kept, "freed_bytes": freed}
 
 
-def _reasons(ctx: Context, keep: int) -> Dict[str, Optional[str]]:
+def _reasons(ctx: Context) -> Dict[str, Optional[str]]:
     """Why each generation stays; None for one that goes."""
     layout = ctx.layout
     records = generations.load_all(layout)
     proven = [record for record in records if record.get("proven")]
     last_proven = max(proven, key=lambda record: float(record["proven"]))["id"] if proven else None
-    newest = {record["id"] for record in records[len(records) - keep :]}
     reasons: Dict[str, Optional[str]] = {}
     for record in records:
         each = record["id"]
@@ -40,7 +38,6 @@ def _reasons(ctx: Context, keep: int) -> Dict[str, Optional[str]]:
             ("adopted: `forget` gives it back", record["kind"] == "adopted"),
             ("last proven", each == last_proven),
             ("not tried yet", not record["confirmed"] and not record.get("failed")),
-            (f"among the newest {keep}", each in newest),
         ]
         reasons[each] = next((why for why, holds in by_rule if holds), None) or _user_of(layout, each)
     return reasons

@@ -12,7 +12,7 @@ from typing import Any, List, Optional
 
 from cudaup.host.files import exchange, fsync_dir, write_json
 from cudaup.host.layout import Layout
-from cudaup.host.protocol import Json, Refused
+from cudaup.host.protocol import Context, Json, Refused
 
 _SUMMARY = ("id", "digest", "kind", "name", "created", "confirmed", "proven", "packages")
 _RECORD = "generation.json"
@@ -33,6 +33,14 @@ def load(layout: Layout, generation_id: str) -> Json:
         text = f"no generation `{generation_id}` under `{layout.generations}`"
         raise Refused("not-found", text, f"known: {known}") from None
     return record
+
+
+def asked(ctx: Context) -> str:
+    """The one that was named, or the current one."""
+    wanted = ctx.options["generation"] or current_id(ctx.layout)
+    if wanted is None:
+        raise Refused("not-found", "there is no current generation", "name one")
+    return str(load(ctx.layout, wanted)["id"])
 
 
 def load_all(layout: Layout) -> List[Json]:

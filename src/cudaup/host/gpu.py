@@ -40,13 +40,14 @@ def gpu_users(problems: List[str]) -> List[Json]:
 
 def driver() -> Json:
     """Loaded, on disk and in the library are three different things until the host has rebooted."""
-    loaded, is_open = parse_module_version(_read_kernel_file("/proc/driver/nvidia/version"))
-    if loaded is None:
-        loaded = _read_kernel_file("/sys/module/nvidia/version").strip() or None
-    on_disk = _modinfo("version")
-    if is_open is None and on_disk is not None:
-        is_open = parse_license(_modinfo("license"))
-    return {"loaded": loaded, "on_disk": on_disk, "library": _library_version(), "open_module": is_open}
+    loaded, is_open = loaded_driver()
+    return {"loaded": loaded, "on_disk": _version_on_disk(), "library": _library_version(), "open_module": is_open}
+
+
+def loaded_driver() -> Tuple[Optional[str], Optional[bool]]:
+    """Its version and whether it is the open module; only the version where the driver does not say the rest."""
+    version, is_open = parse_module_version(_read_kernel_file("/proc/driver/nvidia/version"))
+    return version or _read_kernel_file("/sys/module/nvidia/version").strip() or None, is_open
 
 
 def parse_gpus(text: str) -> List[Json]:
@@ -84,13 +85,6 @@ def parse_module_version(text: str) -> Tuple[Optional[str], Optional[bool]]:
     return (found.group(2), found.group(1) is not None) if found else (None, None)
 
 
-def parse_license(text: Optional[str]) -> Optional[bool]:
-    """Whether a module is the open one, by `modinfo -F license`: "Dual MIT/GPL" is, "NVIDIA" is not."""
-    if not text:
-        return None
-    return True if "GPL" in text else False if "NVIDIA" in text else None
-
-
 def _lines(text: str) -> List[str]:
     return _ANSI.sub("", text).splitlines()
 
@@ -106,9 +100,9 @@ def _mib(text: str) -> Optional[int]:
     return int(number) if number.isdigit() else None
 
 
-def _modinfo(field: str) -> Optional[str]:
+def _version_on_disk() -> Optional[str]:
     """None without the module or without modinfo: a host with no NVIDIA driver is no problem by itself."""
-    text = query(["modinfo", "-F", field, "nvidia"], _MODINFO_LIMIT_S, problems=[])
+    text = query(["modinfo", "-F", "version", "nvidia"], _MODINFO_LIMIT_S, problems=[])
     return text.strip() or None if text else None
 
 

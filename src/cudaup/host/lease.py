@@ -3,15 +3,15 @@
 import json
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from typing import Iterator, Optional
+from typing import Iterator
 
-from cudaup.host import transit
+from cudaup.host import ballast, transit
 from cudaup.host.clock import Clock
 from cudaup.host.files import write_json
-from cudaup.host.ground import prepare_root
 from cudaup.host.journal import Journal
 from cudaup.host.layout import Layout
 from cudaup.host.locks import held, is_held
+from cudaup.host.mounts import prepare_root
 from cudaup.host.protocol import Context, Json, Refused
 
 FREE, HELD, QUARANTINED = "free", "held", "quarantined"
@@ -106,35 +106,38 @@ def _require_expired(now: Lease, claim: Claim, clock: Clock, *, in_transit: bool
         raise Refused("lease-held", text, "the timer puts the host back by itself; --take-over to act before it does")
 
 
-def take(ctx: Context, claim: Claim) -> Json:
+def show(ctx: Context) -> Json:
+    """The verb `lease show`."""
+    return {"lease": read(ctx.layout).as_json(ctx.clock)}
+
+
+def take(ctx: Context) -> Json:
     """The verb `lease take`."""
-    layout = ctx.layout
-    if not ctx.dry_run:
-        prepare_root(layout)
-    elif not layout.root.is_dir():
-        return {
-            "would": "take the lease",
-            "lease": granted(Lease(), claim, ctx.clock, in_transit=False).as_json(ctx.clock),
-        }
+    asked = ctx.options
+    claim = Claim(asked["holder"], asked["run"], asked["reason"], asked["ttl"], take_over=asked["take_over"])
+    if ctx.dry_run and not ctx.layout.root.is_dir():
+        return _would(ctx, "take the lease", granted(Lease(), claim, ctx.clock, in_transit=False))
+    prepare_root(ctx.layout)
+    if claim.take_over:
+        ballast.give_up_if_tight(ctx.layout)  # an incident: the way back begins with this record
     with guarded(ctx) as now:
-        after = granted(_without_dead_hand(ctx, now), claim, ctx.clock, in_transit=layout.transit.exists())
+        after = granted(_without_dead_hand(ctx, now), claim, ctx.clock, in_transit=ctx.layout.transit.exists())
         if ctx.dry_run:
-            return {"would": "take the lease", "lease": after.as_json(ctx.clock)}
+            return _would(ctx, "take the lease", after)
         store(ctx, "lease-take", after)
-        _move_deadline(ctx, claim.ttl_s)
+        _move_deadline(ctx)
     return {"lease": after.as_json(ctx.clock)}
 
 
-def renew(ctx: Context, ttl_s: Optional[float]) -> Json:
+def renew(ctx: Context) -> Json:
     """The verb `lease renew`: also moves the dead-man's deadline. Not journalled, it happens every few seconds."""
     with guarded(ctx) as now:
         require_epoch(now, ctx)
-        ttl = now.ttl_s if ttl_s is None else ttl_s
-        after = replace(now, ttl_s=ttl, boot_id=ctx.clock.boot_id(), renewed=ctx.clock.monotonic())
+        after = replace(now, boot_id=ctx.clock.boot_id(), renewed=ctx.clock.monotonic())
         if ctx.dry_run:
-            return {"would": "renew the lease", "lease": after.as_json(ctx.clock)}
+            return _would(ctx, "renew the lease", after)
         write_json(ctx.layout.lease, asdict(after))
-        _move_deadline(ctx, ttl_s)
+        _move_deadline(ctx)
     return {"lease": after.as_json(ctx.clock)}
 
 
@@ -148,21 +151,15 @@ def release(ctx: Context) -> Json:
             raise Refused("in-transit", "the host is between two generations", "confirm or roll back first")
         after = freed(now)
         if ctx.dry_run:
-            return {"would": "release the lease", "lease": after.as_json(ctx.clock)}
+            return _would(ctx, "release the lease", after)
         store(ctx, "lease-release", after)
     return {"lease": after.as_json(ctx.clock)}
 
 
-def quarantine(ctx: Context, reason: str) -> Json:
+def quarantine(ctx: Context, reason: str) -> None:
     """Nobody may change this host until a person clears it. The reason replaces the holder's."""
     with guarded(ctx) as now:
-        if ctx.epoch is not None:
-            require_epoch(now, ctx)
-        after = replace(now, state=QUARANTINED, reason=reason, since=ctx.clock.wall())
-        if ctx.dry_run:
-            return {"would": "quarantine the host", "lease": after.as_json(ctx.clock)}
-        store(ctx, "quarantine", after)
-    return {"lease": after.as_json(ctx.clock)}
+        store(ctx, "quarantine", replace(now, state=QUARANTINED, reason=reason, since=ctx.clock.wall()))
 
 
 def clear(ctx: Context) -> Json:
@@ -174,7 +171,7 @@ def clear(ctx: Context) -> Json:
             raise Refused("in-transit", "the host is between two generations", "`cudaup-host recover` settles it")
         after = replace(freed(now), epoch=now.epoch + 1)
         if ctx.dry_run:
-            return {"would": "end the quarantine", "lease": after.as_json(ctx.clock)}
+            return _would(ctx, "end the quarantine", after)
         store(ctx, "lease-clear", after)
     return {"lease": after.as_json(ctx.clock)}
 
@@ -212,7 +209,11 @@ def _without_dead_hand(ctx: Context, now: Lease) -> Lease:
     return now
 
 
-def _move_deadline(ctx: Context, ttl_s: Optional[float]) -> None:
+def _move_deadline(ctx: Context) -> None:
     pending = transit.read(ctx.layout)
     if pending is not None:
-        transit.write(ctx.layout, pending.renewed(ctx.clock, ttl_s))
+        transit.write(ctx.layout, pending.renewed(ctx.clock))
+
+
+def _would(ctx: Context, what: str, after: Lease) -> Json:
+    return {"would": what, "lease": after.as_json(ctx.clock)}

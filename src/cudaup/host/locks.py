@@ -26,11 +26,11 @@ def held(path: Path, purpose: str, clock: Clock, wait_s: float) -> Iterator[None
 
 
 def is_held(path: Path) -> bool:
-    """Whether some process has the lock just now."""
+    """Whether some process has the lock just now, as far as this user can see."""
     try:
-        fd = os.open(str(path), os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
+        fd = os.open(str(path), os.O_RDONLY | os.O_CLOEXEC)  # also on a filesystem gone read-only
+    except (FileNotFoundError, PermissionError):
+        return False  # never taken, or not for this user to know: facts are read without root too
     try:
         return not _try(fd, fcntl.LOCK_SH)  # two that only look are not in each other's way
     finally:

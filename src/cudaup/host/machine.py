@@ -11,7 +11,7 @@ from typing import Dict, Iterable, Iterator, List, Optional
 
 from cudaup.host.clock import SYSTEM_CLOCK
 from cudaup.host.command import SEARCH_PATH, query
-from cudaup.host.ground import mount_of
+from cudaup.host.mounts import mount_of
 from cudaup.host.protocol import Json
 
 _TOOL_LIMIT_S = 3.0

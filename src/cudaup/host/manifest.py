@@ -10,9 +10,10 @@ import stat
 from pathlib import Path
 from typing import Dict, Iterator, List, Optional, Tuple
 
+from cudaup.host import generations
 from cudaup.host.files import sha256_file, write_json
 from cudaup.host.layout import Layout
-from cudaup.host.protocol import Json, Refused
+from cudaup.host.protocol import Context, Json, Refused
 
 MANIFEST = "manifest.json"
 _TOP_LEVEL_IGNORED = frozenset({"cache", "generation.json", MANIFEST, f".{MANIFEST}.new", ".generation.json.new"})
@@ -20,17 +21,18 @@ _IGNORED_DIR = "__pycache__"
 _LISTED_PROBLEMS = 100
 
 
-def seal(layout: Layout, generation_id: str) -> None:
-    seal_directory(layout.generation(generation_id))
-
-
-def seal_directory(generation: Path) -> None:
+def seal(generation: Path) -> None:
     """Write down what is there. Hashes every file."""
     entries = {name: _entry(path, info, full=True) for name, path, info in _walk(generation)}
     write_json(generation / MANIFEST, entries)
 
 
-def verify(layout: Layout, generation_id: str, full: bool) -> Json:  # noqa: FBT001 - the verb's own switch
+def verify(ctx: Context) -> Json:
+    """The verb `verify`."""
+    return check(ctx.layout, generations.asked(ctx), full=ctx.options["full"])
+
+
+def check(layout: Layout, generation_id: str, *, full: bool) -> Json:
     """`fast` trusts size and modification time, `full` reads every byte again."""
     generation = layout.generation(generation_id)
     sealed = _sealed(generation)

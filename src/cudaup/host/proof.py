@@ -1,11 +1,10 @@
 """Smoke of a generation with its record: what counts as proven, and when an earlier record still holds."""
 
-from pathlib import Path
 from typing import List, NamedTuple, Optional
 
-from cudaup.host import generations, smoke
+from cudaup.host import generations, gpu, smoke
 from cudaup.host.protocol import Context, Json
-from cudaup.host.systemd import ShouldStop
+from cudaup.host.systemd import ShouldStop, never
 
 _RECORD_CASE = "record"
 _REASON = 200  # characters; the whole reason is in the case
@@ -28,8 +27,15 @@ class Proof(NamedTuple):
         return ", ".join(f"{case['case']} {case['verdict']}" for case in self.cases)
 
 
+def smoke_by_name(ctx: Context) -> Json:
+    """The verb `smoke`: by the suite that was given, or the generation's own."""
+    generation_id = generations.asked(ctx)
+    done = run(ctx, generation_id, ctx.options["suite"] or suite_of(ctx, generation_id, {}), never)
+    return {"generation": generation_id, "cases": done.cases, "passed": done.is_proven}
+
+
 def suite_of(ctx: Context, generation_id: str, fallback: Json) -> Json:
-    """A generation is judged by its own suite: the one it was adopted or activated with.
+    """A generation is judged by its own suite: the one it was activated with.
 
     Without one it gets the other stack's, which it need not pass whole (see `again`); its files it can always prove.
     """
@@ -81,9 +87,5 @@ def _short(reason: str) -> str:
 
 
 def _key(ctx: Context, generation_id: str, suite: Json) -> Json:
-    try:
-        driver = Path("/sys/module/nvidia/version").read_text(encoding="ascii").strip()
-    except OSError:
-        driver = ""
     digest = generations.load(ctx.layout, generation_id)["digest"]
-    return {"digest": digest, "driver": driver, "boot_id": ctx.clock.boot_id(), "suite": suite}
+    return {"digest": digest, "driver": gpu.loaded_driver()[0], "boot_id": ctx.clock.boot_id(), "suite": suite}

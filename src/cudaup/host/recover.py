@@ -38,7 +38,7 @@ def _settle(ctx: Context, change: Mutation, *, is_boot: bool) -> Json:
         raise Refused("in-transit", "a switch has begun meanwhile")
     if pending is not None:
         outcome = revert.revert(ctx, change, pending, f"found in phase {pending.phase}", at_boot=is_boot)
-        state = f"reverted-{outcome.verdict}" if outcome.verdict != revert.FAILED else "revert-failed"
+        state = outcome.state
         actions.append(f"went back from {pending.target} to {pending.origin}")
         actions += outcome.problems
     actions += _settle_half_done(ctx)

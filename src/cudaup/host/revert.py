@@ -23,6 +23,11 @@ class Reverted(NamedTuple):
     after: List[Json]
     problems: List[str]
 
+    @property
+    def state(self) -> str:
+        """What whoever went back answers."""
+        return "revert-failed" if self.verdict == FAILED else f"reverted-{self.verdict}"
+
 
 def revert(ctx: Context, change: Mutation, pending: Transit, why: str, *, at_boot: bool = False) -> Reverted:
     """Back to `pending.origin`, services included, then the proof. Anything but proven ends in quarantine.
@@ -100,7 +105,7 @@ def _settle(ctx: Context, change: Mutation, pending: Transit, outcome: Reverted,
     if outcome.verdict == PROVEN:
         generations.update(layout, pending.origin, proven=now, confirmed=True)
     else:
-        lease.quarantine(replace(ctx, epoch=None), f"going back to {pending.origin}: {'; '.join(outcome.problems)}")
+        lease.quarantine(ctx, f"going back to {pending.origin}: {'; '.join(outcome.problems)}")
     if not generations.load(layout, pending.target)["confirmed"]:
         generations.update(layout, pending.target, failed=now)
     layout.failed.mkdir(exist_ok=True)

@@ -2,14 +2,17 @@
 
 from typing import Optional
 
-from cudaup.host import activate, ballast, deadman, fence, generations, lease, revert, transit
+from cudaup.host import ballast, deadman, fence, generations, guards, revert, transit
 from cudaup.host.fence import Mutation
 from cudaup.host.protocol import Context, Failed, Json, Refused
 from cudaup.host.transit import Transit
 
 
 def rollback(ctx: Context) -> Json:
-    """The verb `rollback`. By hand in transit it needs nobody's lease: it does what the timer would."""
+    """The verb `rollback`, proven by what the generations came with: the target's suite, and the current one's health.
+
+    By hand in transit it needs nobody's lease: it does what the timer would.
+    """
     wanted: Optional[str] = ctx.options.get("to")
     if ctx.dry_run:
         return {"would": "roll back", "to": wanted or _default_target(ctx)}
@@ -41,7 +44,7 @@ def _begin(ctx: Context, change: Mutation, target: str) -> Transit:
     if current is None:
         raise Refused("not-found", "there is no current generation")
     generations.load(ctx.layout, target)
-    activate.require_verified(ctx, target)
+    guards.require_verified(ctx, target)
     now = ctx.clock.monotonic()
     pending = Transit(
         origin=target,
@@ -52,24 +55,14 @@ def _begin(ctx: Context, change: Mutation, target: str) -> Transit:
         deadline=now,
         ceiling=now,
         phase=transit.REVERTING,
-        units=activate.require_vacant_but_for_services(ctx, current),
+        units=guards.require_vacant_but_for_services(ctx, current),
         ttl_s=0,
-        suite=ctx.options["suite"],
-        health=ctx.options["health"] or generations.load(ctx.layout, current).get("health", {}),
+        suite={},
+        health=generations.load(ctx.layout, current).get("health", {}),
     )
     with change.step("arm", transit.as_json(pending)):
-        _start_timer(ctx, change)
-        with lease.guarded(ctx):
-            transit.write(ctx.layout, pending)
+        deadman.begin(ctx, change, pending, is_needed=False)  # of a crash without one `recover` takes care
     return pending
-
-
-def _start_timer(ctx: Context, change: Mutation) -> None:
-    """Without one a rollback is still better than none: a crash of it is then settled by `recover`."""
-    try:
-        deadman.start(ctx, change.seq)
-    except Refused as error:
-        ctx.channel.event("arm", "note", f"no timer: {error.text}")
 
 
 def _default_target(ctx: Context) -> str:

@@ -1,7 +1,8 @@
 """The systemd services that run from an environment: found by their processes, stopped and started as one."""
 
+import os
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Sequence, Tuple
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from cudaup.host import adoption, generations, processes
 from cudaup.host.files import sha256_file
@@ -74,12 +75,13 @@ def described(uses: Sequence[Use]) -> str:
     return "; ".join(f"pid {use.pid} `{use.command}` ({use.how} {use.path})" for use in uses[:5])
 
 
-def status(ctx: Context) -> List[Json]:
-    """Units known from the adopted path and units that run from it now. Without systemd there are none."""
+def status(ctx: Context, path: Optional[Path] = None) -> List[Json]:
+    """Units known from the adopted path, and units that run from it or from `path` now. None without systemd."""
     if not ctx.systemd.is_running():
         return []
     known = adoption.read(ctx.layout)
-    seen = running_from(ctx, adoption.places(ctx.layout)).units
+    given = [path, Path(os.path.realpath(str(path)))] if path is not None else []
+    seen = running_from(ctx, [*adoption.places(ctx.layout), *given]).units
     names = sorted({*seen, *(known.units if known else ())})
     return [_as_json(name, ctx.systemd.show(name)) for name in names]
 

@@ -34,12 +34,10 @@ class Spec(NamedTuple):
     name: str
     digest: str
     python_range: str
-    python_executable: Optional[str]
     wheels: List[Wheel]
     uv: Blob
     toolkit: Optional[str]
     env: Dict[str, str]
-    imports: List[str]
 
     @property
     def blobs(self) -> List[Blob]:
@@ -55,12 +53,10 @@ def parse(content: bytes) -> Spec:
             name=str(raw["name"]),
             digest=spec_digest(raw),
             python_range=str(raw["python"]["version"]),
-            python_executable=raw["python"]["executable"],
             wheels=[_wheel(entry) for entry in raw["wheels"]],
             uv=blob(raw["uv"]),
             toolkit=_checked(str(toolkit["version"]), _VERSION, "toolkit.version") if toolkit else None,
             env=dict(_variables(raw["env"])),
-            imports=[str(name) for name in raw["imports"]],
         )
     except (ValueError, TypeError, AttributeError) as error:
         raise Refused("usage", f"the generation spec cannot be read: {error}") from error

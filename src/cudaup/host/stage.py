@@ -59,7 +59,7 @@ def _length(ctx: Context) -> int:
 def _verified(layout: Layout, digest: str) -> Optional[str]:
     """The newest generation of that digest, when it is as it was made."""
     same = [record["id"] for record in generations.load_all(layout) if record["digest"] == digest]
-    return same[-1] if same and manifest.verify(layout, same[-1], full=False)["ok"] else None
+    return same[-1] if same and manifest.check(layout, same[-1], full=False)["ok"] else None
 
 
 def _require_space(layout: Layout, wanted: Spec) -> None:
@@ -77,9 +77,8 @@ def _require_space(layout: Layout, wanted: Spec) -> None:
 
 
 def _interpreter(wanted: Spec) -> Json:
-    """The one that was named, or the first on the path that fits."""
-    named = wanted.python_executable
-    found = [machine.versioned(path, []) for path in ([Path(named)] if named else machine.python_paths())]
+    """The first on the path that fits."""
+    found = [machine.versioned(path, []) for path in machine.python_paths()]
     pythons = [python for python in found if python is not None]
     for python in pythons:
         if spec.is_in_range(python["version"], wanted.python_range):
@@ -121,7 +120,7 @@ def _fill(ctx: Context, wanted: Spec, python: Json, staging: Path, final: Path) 
     write_atomic(staging / "env", envfile.render(_variables(wanted, final)).encode())
     _take_ownership(staging)
     ctx.channel.event("stage", "note", "sealing")
-    manifest.seal_directory(staging)
+    manifest.seal(staging)
 
 
 def _link_toolkit(staging: Path, version: str) -> None:
@@ -172,7 +171,6 @@ def _record(ctx: Context, wanted: Spec, generation: str) -> Json:
         "confirmed": False,
         "proven": None,
         "packages": {environment.normalized(wheel.name): wheel.version for wheel in wanted.wheels},
-        "imports": wanted.imports,
     }
 
 

@@ -1,19 +1,14 @@
 """What cudaup keeps on this host, in one object. Reads only."""
 
-import io
-from typing import Optional
+from typing import List, Optional
 
 from cudaup.host import adoption, ending, generations, install, lease, locks, services, transit
 from cudaup.host.layout import Layout
-from cudaup.host.protocol import Channel, Context, Json
+from cudaup.host.protocol import Context, Json
 
 
-def status(layout: Layout) -> Json:
-    return of(Context(layout.root, Channel(), io.BytesIO()))
-
-
-def of(ctx: Context) -> Json:
-    """The verb `status`."""
+def of(ctx: Context, found: Optional[List[Json]] = None) -> Json:
+    """The verb `status`; `found` are the services, where they were looked for already."""
     layout = ctx.layout
     # In this order: what is not in transit, and not busy after that, has ended, and the journal says how.
     under_way = {"transit": _transit(ctx), "busy": _busy(layout), "last_end": ending.last(layout)}
@@ -26,7 +21,7 @@ def of(ctx: Context) -> Json:
         **under_way,
         "lease": lease.read(layout).as_json(ctx.clock),
         "adopted": adoption.public(layout),
-        "services": services.status(ctx),
+        "services": services.status(ctx) if found is None else found,
         "installed_sha256": install.installed_digest(layout),
     }
 

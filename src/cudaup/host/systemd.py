@@ -15,7 +15,7 @@ def never() -> bool:
     return False
 
 
-class Outcome(NamedTuple):
+class CallResult(NamedTuple):
     ok: bool
     text: str
 
@@ -41,30 +41,30 @@ class Systemd:
         pid = int(fields.get("MainPID", "0") or 0)
         return UnitState(fields.get("ActiveState", "unknown"), pid, Path(fragment) if fragment else None)
 
-    def start(self, unit: str, should_stop: ShouldStop = never) -> Outcome:
+    def start(self, unit: str, should_stop: ShouldStop = never) -> CallResult:
         """Waits until it is up, which for a service that loads a model first is long."""
         return _run(["systemctl", "start", unit], _START_LIMIT_S, should_stop)
 
-    def enqueue(self, unit: str) -> Outcome:
+    def enqueue(self, unit: str) -> CallResult:
         """Start it when its turn comes; does not wait."""
         return _run(["systemctl", "start", "--no-block", unit])
 
-    def stop(self, unit: str) -> Outcome:
+    def stop(self, unit: str) -> CallResult:
         return _run(["systemctl", "stop", unit])
 
-    def reset_failed(self, unit: str) -> Outcome:
+    def reset_failed(self, unit: str) -> CallResult:
         return _run(["systemctl", "reset-failed", unit])
 
-    def enable(self, unit: str) -> Outcome:
+    def enable(self, unit: str) -> CallResult:
         return _run(["systemctl", "enable", unit])
 
-    def disable(self, unit: str) -> Outcome:
+    def disable(self, unit: str) -> CallResult:
         return _run(["systemctl", "disable", unit])
 
-    def reload(self) -> Outcome:
+    def reload(self) -> CallResult:
         return _run(["systemctl", "daemon-reload"])
 
-    def run_transient(self, unit: str, properties: Sequence[str], argv: Sequence[str]) -> Outcome:
+    def run_transient(self, unit: str, properties: Sequence[str], argv: Sequence[str]) -> CallResult:
         options = ["--property=" + text for text in properties]
         return _run(["systemd-run", "--unit=" + unit, "--collect", "--quiet", *options, *argv])
 
@@ -88,10 +88,10 @@ def unit_in_cgroup(content: str) -> Optional[str]:
     return None
 
 
-def _run(argv: List[str], limit_s: float = _CALL_LIMIT_S, should_stop: ShouldStop = never) -> Outcome:
+def _run(argv: List[str], limit_s: float = _CALL_LIMIT_S, should_stop: ShouldStop = never) -> CallResult:
     try:
         ran = command.run(argv, limit_s, should_stop=should_stop)
     except OSError as error:
-        return Outcome(ok=False, text=f"{' '.join(argv)}: {error}")
+        return CallResult(ok=False, text=f"{' '.join(argv)}: {error}")
     said = ran.out if ran.is_ok else f"{' '.join(argv)}: {ran.why()}: {ran.last_lines()}"
-    return Outcome(ok=ran.is_ok, text=said.strip())
+    return CallResult(ok=ran.is_ok, text=said.strip())

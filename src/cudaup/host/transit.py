@@ -40,12 +40,11 @@ class Transit:
     def remaining_s(self, clock: Clock) -> float:
         return max(0.0, min(self.deadline, self.ceiling) - clock.monotonic())
 
-    def renewed(self, clock: Clock, ttl_s: Optional[float]) -> "Transit":
+    def renewed(self, clock: Clock) -> "Transit":
         """A later deadline. What is abandoned stays abandoned: the timer may be at work already."""
         if self.is_abandoned(clock):
             return self
-        ttl = self.ttl_s if ttl_s is None else ttl_s
-        return replace(self, ttl_s=ttl, deadline=min(clock.monotonic() + ttl, self.ceiling))
+        return replace(self, deadline=min(clock.monotonic() + self.ttl_s, self.ceiling))
 
 
 def read(layout: Layout) -> Optional[Transit]:

@@ -72,7 +72,7 @@ def installed(ctx: Context) -> List[Path]:
     return [path for path in candidates if path.is_file() and mark in path.read_text(encoding="utf-8")]
 
 
-def remove_all(ctx: Context) -> List[Path]:
+def remove_all(ctx: Context) -> None:
     removed = installed(ctx)
     if any(path.name == RECOVER_UNIT for path in removed):
         ctx.systemd.disable(RECOVER_UNIT)
@@ -84,7 +84,6 @@ def remove_all(ctx: Context) -> List[Path]:
             path.parent.rmdir()
     if removed:
         ctx.systemd.reload()
-    return removed
 
 
 def _drop_in(ctx: Context, unit: str) -> Path:

@@ -10,8 +10,8 @@ from typing import Dict, Iterator, List
 from cudaup.host import blobs
 from cudaup.host.contained import run_contained
 from cudaup.host.files import write_atomic
-from cudaup.host.ground import mount_of
 from cudaup.host.layout import Layout
+from cudaup.host.mounts import mount_of
 from cudaup.host.protocol import Failed
 from cudaup.host.spec import Blob, Wheel
 

@@ -36,7 +36,9 @@ inventory_option = click.option(
     required=True,
     help="Ansible inventory: file, script or `host,`.",
 )
-limit_option = click.option("-l", "--limit", help="Ansible's host pattern.")
+limit_option = click.option(
+    "-l", "--limit", multiple=True, callback=lambda *given: ",".join(given[2]) or None, help="Ansible's host pattern."
+)
 stack_option = click.option("-s", "--stack", "stack_path", type=click.Path(path_type=Path), help="The stack file.")
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
 verbose_option = click.option("-v", "--verbose", is_flag=True, help="Also what hosts and plays report underway.")

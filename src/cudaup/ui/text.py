@@ -102,16 +102,18 @@ def _row(name: str, facts: Facts | Unreachable) -> tuple[str, ...]:
     if status is None or status.current is None:
         return (name, "-", "-", "untouched", "-", "free", driver, gpus)
     previous = status.previous.id if status.previous else "-"
-    return (name, status.current.id, status.current.name, _state(status), previous, _lease(status), driver, gpus)
+    return (name, status.current.id, status.current.name, _state(facts, status), previous, _lease(status), driver, gpus)
 
 
-def _state(status: HostStatus) -> str:
+def _state(facts: Facts, status: HostStatus) -> str:
     if status.transit is not None:
         going = status.transit.phase == "reverting"
         where = f"going back to {status.transit.from_}" if going else f"in transit to {status.transit.to}"
         return f"{where} ({status.transit.phase})"
     if status.lease.state is LeaseState.QUARANTINED:
         return f"QUARANTINED: {status.lease.reason}"
+    if facts.services_down:
+        return "SERVICE DOWN: " + ", ".join(f"{service.unit} {service.active}" for service in facts.services_down)
     return _proof(status.current) if status.current else "untouched"
 
 

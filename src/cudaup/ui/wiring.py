@@ -86,7 +86,7 @@ def make_rollback_plan(on: Fleet, to: str | None) -> RollbackPlan:
 def read_plan(path: Path) -> Plan:
     """Raise UsageError when the file is not a plan that can be applied as it was reviewed."""
     try:
-        return load_plan(path.read_text(), where=str(path))
+        return load_plan(path.read_text(errors="replace"), where=str(path))
     except OSError as error:
         raise UsageError("the plan cannot be read", where=str(path), found=error.strerror or str(error)) from error
 

@@ -23,6 +23,10 @@ def test_a_host_in_transit_or_quarantine_is_not_settled(changes: dict[str, Any],
     assert is_settled(make_facts(cudaup=make_status(**changes))) is wanted
 
 
+def test_a_host_whose_service_is_down_is_not_settled() -> None:
+    assert not is_settled(make_facts(services=[{"unit": "ml.service", "active": "inactive"}]))
+
+
 def test_an_untouched_host_is_settled_and_a_lost_one_is_not() -> None:
     assert is_settled(make_facts())
     assert not is_settled(Unreachable(reason="away"))

@@ -106,7 +106,7 @@ def test_an_unreachable_host_keeps_its_error() -> None:
 def test_what_is_left_alone_is_said() -> None:
     assert planned(make_facts()).left_alone == (
         "driver 590.48.01 stays",
-        "no file below /root/ml-env is touched",
+        "the files of /root/ml-env stay as they are",
         "/usr/local/cuda-12.8 stays",
     )
 
@@ -171,7 +171,13 @@ DISK = make_facts().disks[0].model_dump()
         ),
         ({"driver": dict.fromkeys(("loaded", "on_disk", "library"), "590.48.1")}, []),
         ({"environment": {"digest": "d" * 64}}, [f"environment digest: planned for {'e' * 64}, found {'d' * 64}"]),
-        ({"services": []}, ["service ml.service: planned for unit file ffffffffffff, found no such service"]),
+        (
+            {"services": []},
+            [
+                "service ml.service: planned for unit file ffffffffffff, found no such service",
+                "rule H011: planned for no blocker, found no systemd unit runs from /root/ml-env",
+            ],
+        ),
         (
             {"services": [{**SERVICE, "fragment_sha256": "a" * 64}]},
             ["service ml.service: planned for unit file ffffffffffff, found unit file aaaaaaaaaaaa"],
@@ -224,6 +230,12 @@ def test_a_clock_that_went_wrong_since_counts() -> None:
 def test_a_blocker_of_the_plan_is_no_news() -> None:
     blocked = make_facts(host={"uid": 7})
     assert moved(blocked, before=blocked) == []
+
+
+def test_a_host_on_the_stack_whose_service_is_down_is_not_called_unchanged() -> None:
+    down = {"unit": "ml.service", "active": "failed", "pid": None, "fragment_sha256": "f" * 64}
+    plan = planned(facts_on(STACK, services=[down]))
+    assert (plan.verdict, [finding.rule for finding in plan.blockers]) == (HostVerdict.BLOCKED, ["H010"])
 
 
 def test_predicates_of_actions() -> None:

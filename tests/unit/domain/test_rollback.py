@@ -36,6 +36,13 @@ def test_the_way_back_is_taken_under_the_lease() -> None:
     assert plan.steps[1].undo == "`cudaup-host rollback --to 0003-beef33`"
 
 
+def test_a_host_that_is_there_but_does_not_serve_is_put_there_again() -> None:
+    down = [{"unit": "ml.service", "active": "failed"}]
+    facts = host().model_copy(update={"services": make_facts(services=down).services})
+    assert planned(facts, "3").verdict is HostVerdict.CHANGE
+    assert planned(host(), "3").verdict is HostVerdict.UNCHANGED
+
+
 @pytest.mark.parametrize("to", ["0001-1234aa", "1", "0001", "1234aa", "1234AA00", ONE["digest"]])
 def test_a_generation_has_many_names(to: str) -> None:
     assert planned(host(), to).to_name == "0001-1234aa"

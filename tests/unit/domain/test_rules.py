@@ -13,6 +13,7 @@ from cudaup.domain.rules.host import MIB, needed_bytes, needed_inodes
 from cudaup.domain.stack import Stack
 
 ROOT = Path(__file__).parents[3]
+SERVICE = {"unit": "ml.service", "active": "active", "pid": 812, "fragment_sha256": "f" * 64}
 
 
 def findings(facts: Facts, stack: Stack | None = None) -> dict[str, Finding]:
@@ -85,7 +86,12 @@ CASES: list[tuple[dict[str, Any], dict[str, str]]] = [
     ({"host": {"time": NOW + 301}}, {"H004": "301 s ahead of the controller, allowed are 300 s"}),
     ({"host": {"time": NOW - 86400}}, {"H004": "86400 s behind the controller, allowed are 300 s"}),
     ({"host": {"time": NOW - 300}}, {}),
-    ({"host": {"clock_synced": False}}, {"H005": "the kernel reports an unsynchronised clock"}),
+    ({"host": {"clock_synced": False}}, {}),
+    ({"services": [{**SERVICE, "active": "failed"}]}, {"H010": "ml.service is failed"}),
+    ({"services": [{**SERVICE, "active": "reloading"}]}, {}),
+    ({"services": [], "gpu_users": []}, {"H011": "no systemd unit runs from /root/ml-env"}),
+    ({"environment": {"kind": "none"}}, {"E006": "/root/ml-env has no pyvenv.cfg and no conda-meta"}),
+    ({"environment": {"kind": "none", "state": "adopted"}}, {}),
     ({"host": {"clock_synced": None}}, {}),
     ({"host": {"uid": 1000}}, {"H008": "user id is 1000"}),
     (
@@ -202,14 +208,14 @@ def test_simulated_evidence_says_so(parts: list[str]) -> None:
     assert [found[rule].simulated for rule in ("G001", "D001", "H003")] == [bool(parts), bool(parts), False]
 
 
+def test_without_a_health_check_no_service_has_to_run_from_the_environment() -> None:
+    assert evidence(make_facts(services=[], gpu_users=[]), make_stack(health={"http": None})) == {}
+
+
 def test_blockers_come_first() -> None:
     ill = make_facts(host={"clock_synced": False, "init": "other", "uid": 1})
-    assert [finding.severity.value for finding in check(ill, make_stack(), NOW)] == [
-        "blocker",
-        "warning",
-        "info",
-        "info",
-    ]
+    severities = [finding.severity.value for finding in check(ill, make_stack(), NOW)]
+    assert severities == ["blocker", "info", "info", "info"]
 
 
 def test_needed_space_is_packed_and_unpacked_wheels_with_some_to_spare() -> None:

@@ -62,7 +62,7 @@ def test_a_name_that_leaves_the_store_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_old_epoch_is_refused_before_anything_is_read(tmp_path: Path) -> None:
-    lease.take(wheels.context(tmp_path), lease.Claim("ann", "r-1", "upgrade", 60))
+    lease.take(wheels.context(tmp_path, holder="ann", run="r-1", reason="upgrade", ttl=60, take_over=False))
     late = wheels.context(tmp_path, GREETER.content, epoch=0, **LISTED)
     with pytest.raises(Refused) as refusal:
         blobs.put(late)

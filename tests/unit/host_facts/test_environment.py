@@ -34,7 +34,6 @@ def test_a_venv_is_described(venv: Path) -> None:
         "kind": "venv",
         "packages": {"typing-extensions": "4.16.0"},
         "digest": "",
-        "size_bytes": None,
     }
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import os
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 
 from cudaup.domain.facts import Facts
 from cudaup.host import command, facts, gpu
-from cudaup.host.layout import Layout
+from cudaup.host.protocol import Channel, Context, Json
 
 
 def tree(root: Path) -> list[tuple[str, int]]:
@@ -27,20 +28,24 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def collect(root: Path, env: Path | None) -> Json:
+    return facts.collect(Context(root, Channel(), io.BytesIO(), options={"env": env}))
+
+
 def test_the_controller_can_read_them_and_nothing_is_written(host: Path) -> None:
     before = tree(host)
-    collected = facts.collect(Layout(host / "root"), host / "ml-env", [host, host / "root"])
+    collected = collect(host / "root", host / "ml-env")
     assert tree(host) == before
     read = Facts.model_validate(collected)
     assert read.environment is not None
     assert (read.environment.kind, read.environment.python) == ("venv", "3.11.2")
     assert read.cudaup is None
-    assert [disk.path for disk in read.disks] == [str(host / "root"), str(host)]
+    assert [disk.path for disk in read.disks] == [str(host / "root")]
     assert any(python.version.startswith("3.") for python in read.pythons)
 
 
 def test_a_hanging_nvidia_smi_is_one_problem_among_complete_facts(host: Path) -> None:
-    collected = facts.collect(Layout(host / "root"), None, [])
+    collected = collect(host / "root", None)
     assert collected["problems"] == ["nvidia-smi: no end after 0.3 s"]
     assert (collected["gpus"], collected["environment"]) == ([], None)
     assert set(collected) == set(Facts.model_fields)

@@ -70,11 +70,6 @@ def test_no_module() -> None:
     assert gpu.parse_module_version("") == (None, None)
 
 
-@pytest.mark.parametrize(("text", "is_open"), [("Dual MIT/GPL\n", True), ("NVIDIA\n", False), ("", None), (None, None)])
-def test_the_license_tells_the_open_module(text: str | None, is_open: bool | None) -> None:  # noqa: FBT001 - a table
-    assert gpu.parse_license(text) is is_open
-
-
 def test_gpus_are_asked_for_by_name(tools: Path) -> None:
     put_tool(tools, "nvidia-smi", f"""echo "$@" > {tools}/asked; echo '0, GPU-1, NVIDIA X, 12.0, 97887 MiB, 0:1'""")
     problems: list[str] = []

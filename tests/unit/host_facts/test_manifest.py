@@ -20,7 +20,7 @@ def layout(tmp_path: Path) -> Layout:
     make_environment(layout.generation(ID) / "venv", tmp_path / "python3.11")
     (layout.generation(ID) / "env").write_text("A=1\n")
     (layout.generation(ID) / "cache" / "pycache").mkdir(parents=True)
-    manifest.seal(layout, ID)
+    manifest.seal(layout.generation(ID))
     return layout
 
 
@@ -35,7 +35,7 @@ def make_environment(venv: Path, interpreter: Path) -> None:
 
 
 def problems(layout: Layout, *, full: bool = False) -> list[tuple[str, str]]:
-    report = manifest.verify(layout, ID, full)
+    report = manifest.check(layout, ID, full=full)
     assert report["ok"] is (report["problems"] == [])
     return [(problem["path"], problem["problem"]) for problem in report["problems"]]
 
@@ -66,7 +66,7 @@ CHANGES: list[tuple[str, Callable[[Path], object], tuple[str, str]]] = [
 def test_an_untouched_generation_is_whole(layout: Layout) -> None:
     assert problems(layout) == []
     assert problems(layout, full=True) == []
-    assert manifest.verify(layout, ID, full=False)["files"] == 10  # five directories, two files, two links, python
+    assert manifest.check(layout, ID, full=False)["files"] == 10  # five directories, two files, two links, python
 
 
 @pytest.mark.parametrize(("change", "expected"), [each[1:] for each in CHANGES], ids=[each[0] for each in CHANGES])
@@ -107,7 +107,7 @@ def test_an_adopted_environment_is_looked_at_where_it_lies(tmp_path: Path) -> No
     make_environment(aside, tmp_path / "python3.11")
     layout.generation(ID).mkdir(parents=True)
     (layout.generation(ID) / "venv").symlink_to(aside)
-    manifest.seal(layout, ID)
+    manifest.seal(layout.generation(ID))
     assert problems(layout) == []
     (aside / "lib/python3.11/site-packages/package.py").write_text("patched\n")
     assert problems(layout) == [(PACKAGE, "changed")]
@@ -118,12 +118,12 @@ def test_an_adopted_environment_is_looked_at_where_it_lies(tmp_path: Path) -> No
 def test_without_a_manifest_nothing_is_verified(layout: Layout) -> None:
     (layout.generation(ID) / "manifest.json").unlink()
     with pytest.raises(Refused, match="never finished") as refusal:
-        manifest.verify(layout, ID, full=False)
+        manifest.check(layout, ID, full=False)
     assert refusal.value.code == "not-found"
 
 
 def test_a_damaged_manifest_is_said(layout: Layout) -> None:
     (layout.generation(ID) / "manifest.json").write_text('{"venv"')
     with pytest.raises(Refused, match="damaged") as refusal:
-        manifest.verify(layout, ID, full=False)
+        manifest.check(layout, ID, full=False)
     assert refusal.value.code == "not-verified"

@@ -18,13 +18,11 @@ PIN = {"name": "numpy", "version": "2.4.6", "filename": "numpy-2.4.6-any.whl", "
 def raw(**changes: Any) -> bytes:
     everything = {
         "name": "x",
-        "python": {"version": ">=3.11", "executable": None},
+        "python": {"version": ">=3.11"},
         "wheels": [PIN],
         "uv": PIN,
         "toolkit": None,
         "env": {},
-        "imports": [],
-        "adopt_path": None,
     }
     return json.dumps({**everything, **changes}).encode()
 

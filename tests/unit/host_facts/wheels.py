@@ -6,8 +6,6 @@ import base64
 import hashlib
 import io
 import json
-import os
-import sys
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -80,13 +78,11 @@ TOOLKIT = Wheel(
 def spec_of(*wheels: Wheel, **changes: Any) -> Json:
     return {
         "name": "test-stack",
-        "python": {"version": ">=3.8", "executable": os.path.realpath(sys.executable)},
+        "python": {"version": ">=3.8"},
         "wheels": [wheel.pin for wheel in wheels],
         "uv": {key: UV.pin[key] for key in ("filename", "sha256", "size")},
         "toolkit": None,
         "env": {},
-        "imports": [],
-        "adopt_path": None,
         **changes,
     }
 

@@ -5,7 +5,7 @@ import pytest
 from tests.unit.host_state.machine import HandClock, LocalSystemd, Machine, make_environment
 
 from cudaup.host import adopt
-from cudaup.host.ground import prepare_root
+from cudaup.host.mounts import prepare_root
 
 OLD_PATH = "ml-env"
 
@@ -29,4 +29,4 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 @pytest.fixture
 def adopted(machine: Machine) -> str:
     """The old environment's generation."""
-    return str(adopt.adopt(machine.call(path=str(machine.path), smoke=None))["generation"])
+    return str(adopt.adopt(machine.call(path=str(machine.path)))["generation"])

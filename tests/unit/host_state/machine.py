@@ -15,7 +15,7 @@ from pathlib import Path
 from cudaup.host import envfile, generations, lease, manifest
 from cudaup.host.clock import Clock
 from cudaup.host.protocol import Channel, Context, Json
-from cudaup.host.systemd import Outcome, ShouldStop, Systemd, UnitState, never
+from cudaup.host.systemd import CallResult, ShouldStop, Systemd, UnitState, never
 
 SUITE = {"cases": ["record"]}
 TIMES = {"ttl": 60.0, "ceiling": 600.0, "suite": SUITE, "health": {}}
@@ -70,13 +70,13 @@ class LocalSystemd(Systemd):
         is_up = process is not None and process.poll() is None
         return UnitState("active" if is_up else "inactive", process.pid if process and is_up else 0, None)
 
-    def start(self, unit: str, should_stop: ShouldStop = never) -> Outcome:
+    def start(self, unit: str, should_stop: ShouldStop = never) -> CallResult:
         if self.show(unit).active == "active":
-            return Outcome(ok=True, text="")
+            return CallResult(ok=True, text="")
         if should_stop():
-            return Outcome(ok=False, text="stopped on request")
+            return CallResult(ok=False, text="stopped on request")
         if self.broken_on and (self.root / "current").readlink().name.endswith(self.broken_on):
-            return Outcome(ok=False, text="broken here")
+            return CallResult(ok=False, text="broken here")
         env_file = self.root / "current" / "env"
         has_drop_in = (self.unit_dir / f"{unit}.d" / "cudaup.conf").exists()
         env = envfile.parse(env_file.read_text()) if has_drop_in and env_file.exists() else {}
@@ -84,37 +84,37 @@ class LocalSystemd(Systemd):
         assert process.stdout is not None
         process.stdout.readline()  # it says when it is up
         self.running[unit] = process
-        return Outcome(ok=True, text="")
+        return CallResult(ok=True, text="")
 
-    def enqueue(self, unit: str) -> Outcome:
+    def enqueue(self, unit: str) -> CallResult:
         self.enqueued.append(unit)
-        return Outcome(ok=True, text="")
+        return CallResult(ok=True, text="")
 
-    def stop(self, unit: str) -> Outcome:
+    def stop(self, unit: str) -> CallResult:
         process = self.running.pop(unit, None)
         if process is not None:
             process.kill()
             process.communicate()
-        return Outcome(ok=True, text="")
+        return CallResult(ok=True, text="")
 
-    def reset_failed(self, unit: str) -> Outcome:
-        return Outcome(ok=True, text=unit)
+    def reset_failed(self, unit: str) -> CallResult:
+        return CallResult(ok=True, text=unit)
 
-    def enable(self, unit: str) -> Outcome:
-        return Outcome(ok=True, text=unit)
+    def enable(self, unit: str) -> CallResult:
+        return CallResult(ok=True, text=unit)
 
-    def disable(self, unit: str) -> Outcome:
-        return Outcome(ok=True, text=unit)
+    def disable(self, unit: str) -> CallResult:
+        return CallResult(ok=True, text=unit)
 
-    def reload(self) -> Outcome:
-        return Outcome(ok=True, text="")
+    def reload(self) -> CallResult:
+        return CallResult(ok=True, text="")
 
-    def run_transient(self, unit: str, properties: Sequence[str], argv: Sequence[str]) -> Outcome:
+    def run_transient(self, unit: str, properties: Sequence[str], argv: Sequence[str]) -> CallResult:
         assert (unit[:15], argv[1], bool(properties)) == ("cudaup-deadman-", "deadman", True)
         if not self.timers:
             self.timers.append(os.open(self.root / "timer.lock", os.O_RDWR | os.O_CREAT))
             fcntl.flock(self.timers[0], fcntl.LOCK_EX)
-        return Outcome(ok=True, text="")
+        return CallResult(ok=True, text="")
 
     def unit_of(self, pid: int) -> str | None:
         return next((unit for unit, process in self.running.items() if process.pid == pid), None)
@@ -147,7 +147,8 @@ class Machine:
         return replace(self.ctx, epoch=epoch, options=options)
 
     def take_lease(self, run: str = "r-1", ttl_s: float = 60) -> int:
-        taken = lease.take(self.ctx, lease.Claim("ann@laptop", run, "upgrade", ttl_s))
+        asked: Json = {"holder": "ann@laptop", "run": run, "reason": "upgrade", "ttl": ttl_s, "take_over": False}
+        taken = lease.take(replace(self.ctx, options=asked))
         return int(taken["lease"]["epoch"])
 
     def served_from(self) -> str:
@@ -162,7 +163,7 @@ class Machine:
         folder = layout.generation(generation)
         make_environment(folder / "venv", "2.0", breaks=breaks)
         (folder / "env").write_text(envfile.render({"CUDA_HOME": f"{folder}/cuda"}))
-        manifest.seal(layout, generation)
+        manifest.seal(folder)
         record = {"id": generation, "number": int(generation[:4]), "digest": "d" * 64, "kind": "staged", "name": "new"}
         record |= {"created": 1.0, "confirmed": False, "proven": None, "packages": {"demo": "2.0"}}
         generations.save(layout, record)

@@ -27,26 +27,26 @@ def names_in(folder: Path) -> list[str]:
 
 def test_the_path_becomes_a_link_and_the_directory_stays_the_same_one(machine: Machine) -> None:
     before = picture(machine.path)
-    answer = adopt.adopt(machine.call(path=str(machine.path), smoke=None))
+    answer = adopt.adopt(machine.call(path=str(machine.path)))
     layout, generation = machine.ctx.layout, answer["generation"]
 
     assert machine.path.readlink() == layout.current / "venv"
     assert picture(Path(answer["aside"])) == before
     assert generations.tree(layout, generation) == Path(answer["aside"])
     assert (generations.current_id(layout), answer["units"]) == (generation, ["ml.service"])
-    assert manifest.verify(layout, generation, full=True)["ok"]
+    assert manifest.check(layout, generation, full=True)["ok"]
     run = subprocess.run(
         [machine.path / "bin" / "python", "-c", "import demo; print(demo.VERSION)"], capture_output=True, check=True
     )
     assert run.stdout == b"1.0\n"
 
-    again = adopt.adopt(machine.call(path=str(machine.path), smoke=None))
+    again = adopt.adopt(machine.call(path=str(machine.path)))
     assert again == {**answer, "changed": False}
 
 
 def test_forget_gives_everything_back(machine: Machine) -> None:
     before = picture(machine.folder / "ml-env")
-    adopt.adopt(machine.call(path=str(machine.path), smoke=None))
+    adopt.adopt(machine.call(path=str(machine.path)))
     machine.stage("0002-abcdef")
     forget.forget(machine.ctx)
 
@@ -123,7 +123,7 @@ def test_what_cannot_be_adopted_is_refused_with_the_reason(
     machine.systemd.stop("ml.service")
     path = prepare(machine.path)
     with pytest.raises(Refused, match=reason) as refusal:
-        adopt.adopt(machine.call(path=str(path), smoke=None))
+        adopt.adopt(machine.call(path=str(path)))
     assert refusal.value.code == "unsafe"
     assert list(machine.ctx.layout.generations.iterdir()) == []
 
@@ -143,7 +143,7 @@ def test_a_foreign_or_immutable_directory_is_refused(machine: Machine, monkeypat
 
 def test_a_second_path_is_refused(machine: Machine, adopted: str) -> None:
     with pytest.raises(Refused, match=str(machine.path)) as refusal:
-        adopt.adopt(machine.call(path="/somewhere/else", smoke=None))
+        adopt.adopt(machine.call(path="/somewhere/else"))
     assert (refusal.value.code, generations.current_id(machine.ctx.layout)) == ("unsupported", adopted)
 
 
@@ -167,7 +167,7 @@ for module, names in ((adopt, "exchange fsync_dir"), (generations, "fsync_dir wr
         setattr(module, name, dying(getattr(module, name)))
 for name in ("symlink_to", "mkdir", "replace"):
     setattr(Path, name, dying(getattr(Path, name)))
-adopt.adopt(Context(Path(sys.argv[1]), Channel(), io.BytesIO(), options={"path": sys.argv[2], "smoke": None}))
+adopt.adopt(Context(Path(sys.argv[1]), Channel(), io.BytesIO(), options={"path": sys.argv[2]}))
 """
 
 
@@ -184,7 +184,7 @@ def test_killed_at_any_effect_the_path_is_never_missing_and_recover_settles_it(m
         is_adopted = machine.path.is_symlink()
         outcomes.add(is_adopted)
         if is_adopted:
-            assert manifest.verify(machine.ctx.layout, str(generations.current_id(machine.ctx.layout)), full=True)["ok"]
+            assert manifest.check(machine.ctx.layout, str(generations.current_id(machine.ctx.layout)), full=True)["ok"]
             known = adoption.read(machine.ctx.layout)
             assert known is not None
             adopt.put_back(machine.ctx.layout, known)

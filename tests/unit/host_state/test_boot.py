@@ -18,8 +18,8 @@ def stream(root: Path, argv: list[str], data: bytes = b"", *, token_line: bytes 
     return token_line + b"\n" + sizes + b"\n" + zipapp() + request + data
 
 
-def run(sent: bytes, *options: str, boot: str = BOOT) -> "subprocess.CompletedProcess[bytes]":
-    argv = [sys.executable, "-c", boot, TOKEN, *options]
+def run(sent: bytes, *, boot: str = BOOT) -> "subprocess.CompletedProcess[bytes]":
+    argv = [sys.executable, "-c", boot, TOKEN]
     return subprocess.run(argv, input=sent, capture_output=True, check=False, cwd="/", env={})
 
 
@@ -44,15 +44,6 @@ def test_what_comes_before_the_token_is_thrown_away_and_what_comes_after_the_req
     done = run(sent)
     assert answer(done) == {"kind": "result", "data": {"missing": [SHA]}}
     assert (done.returncode, done.stderr, list(tmp_path.iterdir())) == (0, b"", [])
-
-
-def test_ready_is_said_before_anything_is_read(tmp_path: Path) -> None:
-    argv = [sys.executable, "-c", BOOT, TOKEN, "--ready"]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"tok-4711 ready\n"
-        out, _ = process.communicate(stream(tmp_path, ["lease", "show"]))
-    assert b'"state": "free"' in out
 
 
 def test_a_kernel_without_memory_files_gets_a_file_without_a_name(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ import pytest
 from tests.unit.host_state.machine import Machine
 
 from cudaup.host import gc, generations, recover
-from cudaup.host.ground import prepare_root
 from cudaup.host.layout import Layout
+from cudaup.host.mounts import prepare_root
 from cudaup.host.protocol import Refused
 
 A, B, C = "0001-aaaaaa", "0002-bbbbbb", "0003-cccccc"
@@ -141,7 +141,7 @@ def test_gc_keeps_what_could_be_needed_and_says_why(machine: Machine, adopted: s
     generations.switch(layout, "0004-abcdef")
     user = subprocess.Popen(["sleep", "600"], cwd=layout.generation("0006-abcdef") / "venv")
     try:
-        answer = gc.gc(machine.call(keep=0))
+        answer = gc.gc(machine.ctx)
     finally:
         user.kill()
         user.communicate()
@@ -157,7 +157,7 @@ def test_gc_keeps_what_could_be_needed_and_says_why(machine: Machine, adopted: s
     assert answer["freed_bytes"] > 4096
     assert not layout.generation("0002-abcdef").exists()
     assert "0002-abcdef" not in [path.readlink().name for path in layout.links.iterdir()]
-    assert gc.gc(machine.call(keep=0))["removed"] == ["0006-abcdef"]
+    assert gc.gc(machine.ctx)["removed"] == ["0006-abcdef"]
 
 
 @pytest.mark.parametrize("has_record", [True, False])

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from tests.unit.host_state.machine import HandClock, Machine
@@ -55,7 +56,7 @@ def test_after_a_reboot_the_time_to_live_counts_from_the_boot() -> None:
 def test_renewing_keeps_it_alive_and_releasing_twice_is_fine(machine: Machine) -> None:
     epoch = machine.take_lease(ttl_s=60)
     machine.clock.now += 50
-    lease.renew(machine.call(epoch), None)
+    lease.renew(machine.call(epoch))
     machine.clock.now += 50
     assert lease.read(machine.ctx.layout).as_json(machine.clock)["remaining_s"] == 10
 
@@ -63,16 +64,15 @@ def test_renewing_keeps_it_alive_and_releasing_twice_is_fine(machine: Machine) -
     assert lease.release(machine.call(epoch))["lease"]["state"] == "free"
 
 
-@pytest.mark.parametrize("verb", ["renew", "release", "quarantine", "change"])
+@pytest.mark.parametrize("verb", ["renew", "release", "change"])
 def test_an_old_epoch_is_fenced_and_told_who_holds_now(machine: Machine, verb: str) -> None:
     old = machine.take_lease("r-1", ttl_s=10)
     machine.clock.now += 11
     new = machine.take_lease("r-2", ttl_s=60)
     before = machine.ctx.layout.lease.read_bytes()
     calls: dict[str, Callable[[], object]] = {
-        "renew": lambda: lease.renew(machine.call(old), 60),
+        "renew": lambda: lease.renew(machine.call(old)),
         "release": lambda: lease.release(machine.call(old)),
-        "quarantine": lambda: lease.quarantine(machine.call(old), "gone mad"),
         "change": lambda: fence.mutation(machine.call(old), "stage", {}).__enter__(),
     }
     with pytest.raises(Refused, match="r-2") as refusal:
@@ -91,7 +91,7 @@ def test_a_person_ends_a_quarantine_and_fences_off_whoever_was_there_before(mach
 
     assert lease.clear(machine.ctx)["lease"]["state"] == "free"
     with pytest.raises(Refused, match="no longer") as refusal:
-        lease.renew(machine.call(old), None)
+        lease.renew(machine.call(old))
     assert refusal.value.code == "stale-epoch"
     assert machine.take_lease("r-2") == old + 2
     cleared = [entry for entry in Journal(machine.ctx.layout).entries() if entry["op"] == "lease-clear"]
@@ -102,7 +102,7 @@ def test_only_a_quarantine_can_be_cleared(machine: Machine) -> None:
     epoch = machine.take_lease()
     with pytest.raises(Refused, match="not in quarantine: its lease is held"):
         lease.clear(machine.ctx)
-    lease.renew(machine.call(epoch), None)
+    lease.renew(machine.call(epoch))
 
 
 def test_by_hand_takes_the_lease_for_the_time_and_gives_it_back(machine: Machine) -> None:
@@ -132,7 +132,7 @@ def test_a_second_change_is_busy_and_told_by_whom(machine: Machine) -> None:
     with first, pytest.raises(Refused, match="doing `stage`") as refusal, fence.mutation(machine.call(epoch), "gc", {}):
         pass
     assert refusal.value.code == "busy"
-    lease.renew(machine.call(epoch), None)  # never waits for it
+    lease.renew(machine.call(epoch))  # never waits for it
 
 
 def test_a_change_that_raises_is_journalled_as_failed(machine: Machine) -> None:
@@ -146,11 +146,11 @@ def test_a_change_that_raises_is_journalled_as_failed(machine: Machine) -> None:
 def test_a_deadline_that_has_passed_is_not_renewed() -> None:
     clock = HandClock(now=100.0)
     pending = transit.Transit("0001-a", "0002-b", None, 1, "boot-1", 110.0, 200.0, "armed", (), 10.0, {}, {})
-    assert pending.renewed(clock, None).deadline == 110.0
+    assert pending.renewed(clock).deadline == 110.0
     clock.now = 109.0
-    assert pending.renewed(clock, 500.0).deadline == 200.0  # never past the ceiling
+    assert replace(pending, ttl_s=500.0).renewed(clock).deadline == 200.0  # never past the ceiling
     clock.now = 110.0
-    assert pending.renewed(clock, None) == pending
+    assert pending.renewed(clock) == pending
     assert pending.is_abandoned(clock)
     clock.now, clock.boot = 50.0, "boot-2"
     assert pending.is_abandoned(clock)

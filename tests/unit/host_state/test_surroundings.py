@@ -9,7 +9,7 @@ import pytest
 from tests.unit.host_state.machine import Machine
 
 from cudaup.host import forget, health, processes, services, units
-from cudaup.host.ground import Mount, parse_mounts
+from cudaup.host.mounts import Mount, parse_mounts
 from cudaup.host.protocol import Failed
 from cudaup.host.systemd import never, unit_in_cgroup
 

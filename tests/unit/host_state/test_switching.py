@@ -130,7 +130,7 @@ def test_when_the_way_back_is_broken_too_the_host_is_quarantined(machine: Machin
     assert (held.state, "broken here" in held.reason) == ("quarantined", True)
     assert generations.current_id(machine.ctx.layout) == adopted
     with pytest.raises(Refused) as refusal:
-        rollback.rollback(machine.call(to=NEW, suite={}, health={}))
+        rollback.rollback(machine.call(to=NEW))
     assert refusal.value.code == "quarantined"
 
 
@@ -178,7 +178,7 @@ def test_nothing_is_disturbed_before_the_way_back_is_verified(machine: Machine, 
 def test_the_timer_fires_when_renewals_stop_and_a_late_confirm_learns_it(machine: Machine, adopted: str) -> None:
     epoch = activated(machine)
     machine.clock.now += 30
-    lease.renew(machine.call(epoch), None)
+    lease.renew(machine.call(epoch))
     machine.clock.now += 59
     assert deadman.fire(machine.ctx) == {}  # renewed: not due
     assert machine.served_from() == NEW
@@ -197,7 +197,7 @@ def test_renewals_do_not_reach_past_the_ceiling(machine: Machine, adopted: str) 
     epoch = activated(machine)
     for _ in range(20):
         machine.clock.now += 30
-        lease.renew(machine.call(epoch), None)
+        lease.renew(machine.call(epoch))
     with pytest.raises(Refused, match="too late"):
         confirm.confirm(machine.call(epoch))
     assert deadman.fire(machine.ctx)["state"] == "reverted-proven"
@@ -219,7 +219,7 @@ def test_a_live_transit_is_nobody_elses_business(machine: Machine, adopted: str)
         lambda: recover.recover(machine.call(boot=False)),
         lambda: activate.activate(order(machine, epoch, generation=adopted)),
         lambda: lease.release(machine.call(epoch)),
-        lambda: rollback.rollback(machine.call(epoch, to=NEW, suite={}, health={})),
+        lambda: rollback.rollback(machine.call(epoch, to=NEW)),
     )
     for call in calls:
         with pytest.raises(Refused) as refusal:
@@ -231,7 +231,7 @@ def test_a_live_transit_is_nobody_elses_business(machine: Machine, adopted: str)
 
 def test_a_rollback_by_hand_in_transit_needs_nobodys_lease(machine: Machine, adopted: str) -> None:
     activated(machine)
-    answer = rollback.rollback(machine.call(to=None, suite={}, health={}))
+    answer = rollback.rollback(machine.call(to=None))
     assert states(answer) == ("rolled-back-proven", NEW, adopted)
     assert_old_stack(machine, adopted)
 
@@ -253,7 +253,7 @@ def test_a_reboot_in_transit_goes_back(machine: Machine, adopted: str, boot: boo
 def test_a_rollback_after_the_confirmation_and_not_twice(machine: Machine, adopted: str) -> None:
     epoch = activated(machine)
     confirm.confirm(machine.call(epoch))
-    asked: Json = {"to": None, "suite": {}, "health": {}}
+    asked: Json = {"to": None}
     answer = rollback.rollback(machine.call(epoch, **asked))
     assert states(answer) == ("rolled-back-proven", NEW, adopted)
     assert (machine.served_from(), generations.previous_id(machine.ctx.layout)) == (f".ml-env.{adopted}", NEW)
@@ -264,6 +264,16 @@ def test_a_rollback_after_the_confirmation_and_not_twice(machine: Machine, adopt
     assert (repeated["state"], repeated["to"]) == ("rolled-back-proven", adopted)
     forwards = rollback.rollback(machine.call(epoch, **{**asked, "to": NEW}))
     assert (forwards["state"], machine.served_from()) == ("rolled-back-proven", NEW)
+
+
+def test_a_rollback_starts_the_service_that_the_new_stack_had_killed(machine: Machine, adopted: str) -> None:
+    """The incident itself: nothing runs from the path any more, and what is wanted is that it serves again."""
+    epoch = activated(machine)
+    confirm.confirm(machine.call(epoch))
+    machine.systemd.stop("ml.service")
+    answer = rollback.rollback(machine.call(epoch, to=None))
+    assert (answer["state"], machine.served_from()) == ("rolled-back-proven", f".ml-env.{adopted}")
+    assert machine.systemd.show("ml.service").active == "active"
 
 
 class Killed(BaseException):
@@ -311,7 +321,7 @@ def test_a_rollback_killed_half_way_is_finished_by_the_timer_at_once(
     confirm.confirm(machine.call(epoch))
     monkeypatch.setattr("cudaup.host.services.start", _die)
     with pytest.raises(Killed):
-        rollback.rollback(machine.call(epoch, to=None, suite={}, health={}))
+        rollback.rollback(machine.call(epoch, to=None))
     monkeypatch.undo()
     assert deadman.fire(machine.ctx)["state"] == "reverted-proven"
     assert (machine.served_from(), generations.current_id(machine.ctx.layout)) == (f".ml-env.{adopted}", adopted)
@@ -391,7 +401,7 @@ def test_status_says_how_the_last_transit_ended_under_the_epoch_that_began_it(
         "confirm": lambda: confirm.confirm(machine.call(epoch)),
         "timer": lambda: deadman.fire(machine.ctx),
         "recover": lambda: recover.recover(machine.call(boot=False)),
-        "rollback": lambda: rollback.rollback(machine.call(to=None, suite={}, health={})),
+        "rollback": lambda: rollback.rollback(machine.call(to=None)),
     }
     ends[by]()
     for _ in range(20):  # whatever else is in the journal since
@@ -422,7 +432,7 @@ def test_an_end_that_was_not_reached_is_none(machine: Machine, adopted: str, mon
         confirm.confirm(machine.call(epoch))
     monkeypatch.undo()
     assert (last_end(machine), status.of(machine.ctx)["transit"]["phase"]) == (None, "awaiting-confirm")
-    rollback.rollback(machine.call(epoch, to=None, suite={}, health={}))
+    rollback.rollback(machine.call(epoch, to=None))
     assert last_end(machine) == (epoch, "proven", adopted)
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from cudaup.domain.facts import Facts
-from cudaup.domain.rules import driver, environment, gpu, host, lease
+from cudaup.domain.rules import driver, environment, gpu, host, lease, services
 from cudaup.domain.rules.finding import Finding, Rule, Severity
 from cudaup.domain.stack import Stack
 
 __all__ = ["RULES", "Finding", "Rule", "Severity", "check"]
 
-_FAMILIES = (driver, environment, gpu, host, lease)
+_FAMILIES = (driver, environment, gpu, host, lease, services)
 RULES = tuple(
     sorted(
         (rule for family in _FAMILIES for rule in vars(family).values() if isinstance(rule, Rule)),
@@ -30,6 +30,7 @@ def check(facts: Facts, stack: Stack, now: float) -> tuple[Finding, ...]:
         *environment.check_environment(facts, stack),
         *environment.check_wheels(facts, stack),
         *environment.check_compiler(facts, stack),
+        *services.check_services(facts, stack),
         *host.check_space(facts, stack),
         *host.check_clock(facts, now),
     ]

@@ -44,6 +44,13 @@ NOT_ADOPTABLE = Rule(
     consequence="its path cannot be exchanged for a link in one step",
     fix="name the real directory in `environment.path`",
 )
+NO_ENVIRONMENT = Rule(
+    id="E006",
+    severity=Severity.BLOCKER,
+    title="the directory is no Python environment",
+    consequence="something else would be moved aside and replaced",
+    fix="name the environment itself (where pyvenv.cfg or conda-meta lies) in `environment.path`",
+)
 NO_COMPILER = Rule(
     id="T001",
     severity=Severity.BLOCKER,
@@ -106,6 +113,8 @@ def check_environment(facts: Facts, stack: Stack) -> Iterator[Finding]:
     elif found.state in {EnvironmentState.LINK, EnvironmentState.OTHER}:
         target = f" to {found.real}" if found.real else ""
         yield NOT_ADOPTABLE.found(f"{path} is a {found.state.value}{target}")
+    elif found.state is EnvironmentState.DIRECTORY and found.kind == "none":
+        yield NO_ENVIRONMENT.found(f"{path} has no pyvenv.cfg and no conda-meta")
 
 
 def check_compiler(facts: Facts, stack: Stack) -> Iterator[Finding]:

@@ -51,9 +51,9 @@ CLOCK_WRONG = Rule(
 )
 CLOCK_NOT_SYNCED = Rule(
     id="H005",
-    severity=Severity.WARNING,
+    severity=Severity.INFO,
     title="the host's clock is not synchronised",
-    consequence="it is right now and may drift",
+    consequence="it is right now and may drift; H004 blocks when it is not",
     fix="enable chrony or systemd-timesyncd",
 )
 WRONG_MACHINE = Rule(
