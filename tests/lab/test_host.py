@@ -79,7 +79,7 @@ def test_a_reboot_while_it_awaits_its_confirmation_puts_the_host_back_at_boot(la
 
 def test_a_timer_that_is_killed_comes_back_and_fires(lab: Lab) -> None:
     old, new = old_and_new(lab)
-    activate(lab, new, ceiling_s=15)
+    activate(lab, new, ceiling_s=12)
     pending = told(lab, "status")["transit"]
     assert pending["timer_alive"] is True
     lab.run(HOST, ["systemctl", "kill", "--signal=KILL", "cudaup-deadman-*"])

@@ -117,8 +117,9 @@ def take(ctx: Context) -> Json:
     claim = Claim(asked["holder"], asked["run"], asked["reason"], asked["ttl"], take_over=asked["take_over"])
     if ctx.dry_run and not ctx.layout.root.is_dir():
         return _would(ctx, "take the lease", granted(Lease(), claim, ctx.clock, in_transit=False))
-    prepare_root(ctx.layout)
-    if claim.take_over:
+    if not ctx.dry_run:
+        prepare_root(ctx.layout)
+    if claim.take_over and not ctx.dry_run:
         ballast.give_up_if_tight(ctx.layout)  # an incident: the way back begins with this record
     with guarded(ctx) as now:
         after = granted(_without_dead_hand(ctx, now), claim, ctx.clock, in_transit=ctx.layout.transit.exists())

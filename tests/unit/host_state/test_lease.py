@@ -7,7 +7,7 @@ from tests.unit.host_state.machine import HandClock, Machine
 from cudaup.host import fence, lease, transit
 from cudaup.host.journal import Journal
 from cudaup.host.lease import Claim, Lease
-from cudaup.host.protocol import Refused
+from cudaup.host.protocol import Json, Refused
 
 NOW = 1000.0
 ALIVE = Lease("held", 4, "ann", "r-1", "upgrade", 1.0, ttl_s=60, boot_id="boot-1", renewed=NOW - 59)
@@ -96,6 +96,15 @@ def test_a_person_ends_a_quarantine_and_fences_off_whoever_was_there_before(mach
     assert machine.take_lease("r-2") == old + 2
     cleared = [entry for entry in Journal(machine.ctx.layout).entries() if entry["op"] == "lease-clear"]
     assert [(entry["phase"], entry["epoch"]) for entry in cleared] == [("intent", old + 1), ("done", old + 1)]
+
+
+def test_a_dry_run_of_taking_it_writes_nothing(machine: Machine) -> None:
+    links = machine.ctx.layout.links
+    links.rmdir()
+    asked: Json = {"holder": "ann", "run": "r-1", "reason": "", "ttl": 60.0, "take_over": True}
+    would = lease.take(replace(machine.ctx, dry_run=True, options=asked))
+    assert (would["would"], would["lease"]["epoch"]) == ("take the lease", 1)
+    assert (links.exists(), machine.ctx.layout.lease.exists()) == (False, False)
 
 
 def test_only_a_quarantine_can_be_cleared(machine: Machine) -> None:

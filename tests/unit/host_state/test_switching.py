@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.unit.host_state.machine import TIMES, Machine, states
 
-from cudaup.host import activate, confirm, deadman, fence, generations, lease, recover, rollback, status, transit
+from cudaup.host import activate, confirm, deadman, fence, generations, lease, proof, recover, rollback, status, transit
 from cudaup.host.journal import Journal
 from cudaup.host.protocol import Context, Failed, Json, Refused
 
@@ -442,6 +442,19 @@ def test_status_says_which_change_is_under_way(machine: Machine, adopted: str) -
     with fence.mutation(machine.ctx, "stage", {}):
         assert status.of(machine.ctx)["busy"] == "stage"
     assert status.of(machine.ctx)["busy"] is None
+
+
+def test_a_smoke_by_hand_goes_by_the_generations_own_suite(machine: Machine, adopted: str) -> None:
+    generations.update(
+        machine.ctx.layout, machine.stage(NEW), suite={"cases": ["imports", "record"], "imports": ["demo"]}
+    )
+    found = {each: proof.smoke_by_name(machine.call(generation=each, suite={})) for each in (NEW, None)}
+    assert [(case["case"], case["verdict"]) for case in found[NEW]["cases"]] == [
+        ("imports", "pass"),
+        ("record", "pass"),
+    ]
+    assert (found[NEW]["generation"], found[NEW]["passed"]) == (NEW, True)
+    assert (found[None]["generation"], [case["case"] for case in found[None]["cases"]]) == (adopted, ["record"])
 
 
 def test_status_tells_the_whole_story(machine: Machine, adopted: str) -> None:
