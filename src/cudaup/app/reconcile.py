@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum, auto
 
 from pydantic import ValidationError
 
 from cudaup.app.run import SHORT_LIMIT_S, Member, Run
-from cudaup.domain.errors import ConnectionFailed, HostProgramBroken
+from cudaup.domain.errors import CudaupError, HostProgramBroken
 from cudaup.domain.facts import HostStatus
 from cudaup.domain.outcome import Outcome
 
@@ -45,15 +46,15 @@ _ENDS = {
 _LOST = Finding(seen=Seen.LOST)
 
 
-def judge(status: HostStatus, *, epoch: int) -> Finding:
-    """How the transit that `epoch` began stands, or how it ended."""
+def judge(status: HostStatus, *, epochs: Collection[int]) -> Finding:
+    """How the transit that one of `epochs` began stands, or how it ended."""
     if status.transit is not None:
         seen = Seen.AWAITS_CONFIRM if status.transit.phase == _AWAITING_CONFIRM else Seen.UNDER_WAY
         return Finding(seen=seen, origin=status.transit.from_)
     if status.busy is not None:
         return Finding(seen=Seen.UNDER_WAY)  # it may be about to begin
     last = status.last_end
-    if last is None or last.epoch != epoch:
+    if last is None or last.epoch not in epochs:
         return Finding(seen=Seen.NEVER_BEGAN, outcome=Outcome.UNREACHABLE)
     if last.end == "confirmed":
         return Finding(seen=Seen.AWAITS_CONFIRM)  # saying it again is harmless and gives the answer that was lost
@@ -72,11 +73,14 @@ def read_status(run: Run, member: Member) -> HostStatus:
 def ask_until_settled(run: Run, member: Member, *, ttl_s: float) -> Finding:
     """Poll the host. A host that stays out of reach is LOST: its timer decides, and we say that we do not know."""
     deadline = run.clock.monotonic() + ttl_s + REVERT_GRACE_S
-    found = _LOST
+    found, epochs = _LOST, {member.epoch or 0}
     while run.clock.monotonic() < deadline:
         try:
-            found = judge(read_status(run, member), epoch=member.epoch or 0)
-        except (ConnectionFailed, HostProgramBroken):
+            status = read_status(run, member)
+            if status.transit is not None:
+                epochs.add(status.transit.epoch)  # a rollback may end a transit that an earlier run began
+            found = judge(status, epochs=epochs)
+        except CudaupError:
             found = _LOST
         if found.seen not in {Seen.LOST, Seen.UNDER_WAY}:
             return found

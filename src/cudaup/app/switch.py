@@ -78,7 +78,7 @@ def _attempt(
         close_step(run, member, action, Phase.REFUSED, Notes(text=error.told))
         end(run, member, Outcome.REFUSED, error.told)
         return None
-    except (ConnectionFailed, HostProgramBroken) as error:
+    except CudaupError as error:
         lost = error
     if isinstance(lost, HostProgramBroken):
         run.renewals.remove(member.host)  # nothing works there any more: its timer must not wait for us

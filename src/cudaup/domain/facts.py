@@ -146,7 +146,6 @@ class Machine(Observed):
     arch: str
     os: OperatingSystem
     glibc: str | None = None
-    uptime_s: float
     time: float
     clock_synced: bool | None = None
     init: str

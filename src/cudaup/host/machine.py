@@ -31,7 +31,6 @@ def host() -> Json:
         "arch": platform.machine(),
         "os": parse_os_release(_text("/etc/os-release")),
         "glibc": _glibc(),
-        "uptime_s": round(SYSTEM_CLOCK.monotonic() - SYSTEM_CLOCK.booted(), 1),
         "time": SYSTEM_CLOCK.wall(),
         "clock_synced": _is_clock_synced(),
         "init": "systemd" if Path("/run/systemd/system").is_dir() else "other",

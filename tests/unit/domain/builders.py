@@ -37,7 +37,6 @@ _HEALTHY: Json = {
         "arch": "x86_64",
         "os": {"id": "debian", "version_id": "12", "pretty": "Debian GNU/Linux 12 (bookworm)"},
         "glibc": "2.36",
-        "uptime_s": 86400.0,
         "time": NOW,
         "clock_synced": True,
         "init": "systemd",
@@ -94,7 +93,6 @@ _STATUS: Json = {
     "lease": {"state": "free", "epoch": 3},
     "adopted": [{"path": "/root/ml-env", "aside": "/root/.ml-env.cudaup", "generation": OLD["id"]}],
     "services": [],
-    "last_events": [],
     "installed_sha256": "c" * 64,
 }
 

@@ -147,7 +147,7 @@ def moved(facts: Facts, before: Facts | None = None, now: float = NOW) -> list[s
 
 
 def test_nothing_moved() -> None:
-    assert moved(make_facts(gpu_users=[], host={"uptime_s": 9e5}, simulated=[])) == []
+    assert moved(make_facts(gpu_users=[], host={"time": NOW + 60}, simulated=[])) == []
 
 
 SERVICE = {"unit": "ml.service", "active": "active", "pid": 812, "fragment_sha256": "f" * 64}

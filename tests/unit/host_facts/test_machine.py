@@ -79,7 +79,6 @@ def test_a_host_tells_who_it_is() -> None:
     assert host["boot_id"] == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     assert host["glibc"][:2] == "2."
     assert host["clock_synced"] in {True, False}
-    assert host["uptime_s"] >= 0
 
 
 def test_a_tool_that_says_nothing_useful_has_no_entry(tmp_path: Path) -> None:
