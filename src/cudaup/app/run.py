@@ -49,13 +49,12 @@ class Run:
 
 @dataclass
 class Member:
-    """A host on its way through a run. `epoch` is its lease's, once we hold it; `origin` where a switch began."""
+    """A host on its way through a run. `epoch` is its lease's, once we hold it."""
 
     host: Host
     plan: HostPlan
     epoch: int | None = None
     target: str | None = None
-    origin: str | None = None
     settled: HostSettled | None = None
 
     @property
