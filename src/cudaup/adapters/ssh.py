@@ -34,6 +34,7 @@ class SshShell:
         self._lock = threading.Lock()
         self._sessions = threading.BoundedSemaphore(_SESSIONS)
         self._transport: paramiko.Transport | None = None
+        self._retired: list[paramiko.Transport] = []
 
     @property
     def host(self) -> str:
@@ -49,9 +50,10 @@ class SshShell:
 
     def close(self) -> None:
         with self._lock:
-            transport, self._transport = self._transport, None
-        if transport is not None:
-            transport.close()
+            held, self._transport, self._retired = [self._transport, *self._retired], None, []
+        for transport in held:
+            if transport is not None:
+                transport.close()
 
     def _run(self, argv: Sequence[str], streams: CommandStreams, deadline: Deadline) -> int:
         channel = self._open_session(deadline)
@@ -77,10 +79,18 @@ class SshShell:
                 streams.ended()
 
     def _open_session(self, deadline: Deadline) -> paramiko.Channel:
-        """On a held transport that turns out dead nothing has started, so a fresh one is tried, once."""
+        """On a held transport that turns out dead or full nothing has started, so a fresh one is tried, once.
+
+        sshd counts a session until its command ends, also one that we gave up on. A transport that is full for that
+        reason still carries the commands of others: it is retired, not closed.
+        """
         transport, is_fresh = self._connected()
         try:
             return transport.open_session(timeout=min(_OPEN_S, deadline.remaining()))
+        except paramiko.ChannelException as error:
+            self._retire(transport)
+            if is_fresh:
+                raise self._lost(str(error)) from error
         except (paramiko.SSHException, EOFError, OSError) as error:
             self._drop(transport)
             if is_fresh:
@@ -93,6 +103,12 @@ class SshShell:
                 return self._transport, False
             self._transport = self._dialer.dial(self._host)
             return self._transport, True
+
+    def _retire(self, transport: paramiko.Transport) -> None:
+        with self._lock:
+            if self._transport is transport:
+                self._transport = None
+                self._retired.append(transport)
 
     def _drop(self, transport: paramiko.Transport) -> None:
         with self._lock:
