@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 
-def eventually(condition: Callable[[], bool], what: str, within_s: float = 10.0) -> None:
+def eventually(condition: Callable[[], bool], what: str, within_s: float = 60.0) -> None:
     end = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < end, f"not within {within_s} s: {what}"

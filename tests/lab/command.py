@@ -7,8 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -88,13 +87,6 @@ def by_hand(lab: Lab, host: str, *arguments: str) -> dict[str, Any]:
     done = lab.run(host, ["/opt/cudaup/bin/cudaup-host", *arguments], check=False)
     last: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return last
-
-
-def eventually(what: str, holds: Callable[[], bool], within_s: float = 60) -> None:
-    deadline = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {within_s} s: {what}"
-        time.sleep(0.1)
 
 
 def kill(process: subprocess.Popen[str]) -> None:

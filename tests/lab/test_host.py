@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from tests.lab.command import Cudaup, by_hand, eventually, service, small_stack
+from tests.lab.command import Cudaup, by_hand, service, small_stack
 from tests.lab.conftest import take_down, unique_name
+from tests.waiting import eventually
 
 from cudaup.lab.fleet import Lab
 
@@ -56,9 +58,12 @@ def old_and_new(lab: Lab) -> tuple[str, str]:
     return old, new
 
 
+def answers(lab: Lab) -> bool:
+    return lab.run(HOST, ["curl", "-sf", "127.0.0.1:8000"], check=False).returncode == 0
+
+
 def assert_on_old(lab: Lab, old: str, epoch: int) -> None:
-    ask = ["curl", "-sf", "127.0.0.1:8000"]
-    eventually("the service answers", lambda: lab.run(HOST, ask, check=False).returncode == 0)
+    eventually(lambda: answers(lab), "the service answers")
     assert service(lab, HOST)["versions"] == OLD
     status = told(lab, "status")
     assert (status["transit"], status["busy"], status["current"]["id"]) == (None, None, old)
@@ -73,7 +78,7 @@ def test_a_reboot_while_it_awaits_its_confirmation_puts_the_host_back_at_boot(la
     epoch = told(lab, "status")["transit"]["epoch"]
     lab.fault(HOST, "reboot")
     recovery = ["systemctl", "is-active", "cudaup-recover"]
-    eventually("recovery has run", lambda: lab.run(HOST, recovery, check=False).stdout == "active\n")
+    eventually(lambda: lab.run(HOST, recovery, check=False).stdout == "active\n", "recovery has run")
     assert_on_old(lab, old, epoch)
 
 
@@ -84,6 +89,34 @@ def test_a_timer_that_is_killed_comes_back_and_fires(lab: Lab) -> None:
     assert pending["timer_alive"] is True
     lab.run(HOST, ["systemctl", "kill", "--signal=KILL", "cudaup-deadman-*"])
     assert told(lab, "status")["transit"]["timer_alive"] is False
-    eventually("it comes back", lambda: told(lab, "status")["transit"]["timer_alive"], within_s=10)
-    eventually("it fires", lambda: told(lab, "status")["transit"] is None, within_s=30)
+    eventually(lambda: told(lab, "status")["transit"]["timer_alive"], "it comes back", within_s=10)
+    eventually(lambda: told(lab, "status")["transit"] is None, "it fires", within_s=30)
+    assert_on_old(lab, old, pending["epoch"])
+
+
+def test_a_disk_that_goes_read_only_while_the_service_stops_does_not_keep_it_down(lab: Lab) -> None:
+    """Nothing can be recorded, so nothing is switched; the old service runs again, and the timer waits for the disk."""
+    old, new = old_and_new(lab)
+    folder = "/run/systemd/system/ml.service.d"
+    hold = "[Service]\nExecStop=/bin/sh -c 'while test -e /run/hold; do sleep 0.1; done'\n"
+    lab.run(HOST, ["sh", "-c", f"mkdir -p {folder}; cat >{folder}/hold.conf"], input=hold)
+    lab.run(HOST, ["sh", "-c", "systemctl daemon-reload; touch /run/hold"])
+    with ThreadPoolExecutor() as pool:
+        answer = pool.submit(by_hand, lab, HOST, "activate", new, "--ttl", "5", "--ceiling", "15", "--suite", SUITE)
+        eventually(
+            lambda: (told(lab, "status")["transit"] or {}).get("phase") == "stopped", "the service is being stopped"
+        )
+        lab.fault(HOST, "readonly")
+        lab.run(HOST, ["rm", "/run/hold"])
+        failed = answer.result(timeout=60)
+    assert (failed["kind"], failed["code"], failed["data"]["state"]) == ("failed", "revert", "in-transit")
+    assert f"the host stays on {old}, asked to start: ml.service" in failed["text"]
+    eventually(lambda: answers(lab), "the service answers")
+    assert service(lab, HOST)["versions"] == OLD
+    pending = told(lab, "status")["transit"]
+    assert (pending["phase"], pending["timer_alive"]) == ("stopped", True)
+
+    lab.fault(HOST, "restore")
+    eventually(lambda: told(lab, "status")["transit"] is None, "it settles")
+    assert told(lab, "recover")["state"] == "settled"  # the intents whose outcomes could not be written
     assert_on_old(lab, old, pending["epoch"])

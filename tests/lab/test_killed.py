@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.lab.command import Cudaup, by_hand, eventually, kill, service, small_stack
+from tests.lab.command import Cudaup, by_hand, kill, service, small_stack
+from tests.waiting import eventually
 
 from cudaup.lab.fleet import Lab
 
@@ -46,7 +47,7 @@ def test_sigkill_at_random_moments_leaves_every_host_old_or_new_and_whole(
         except subprocess.TimeoutExpired:
             kill(run)
         for host in lab.hosts:
-            eventually(f"{host} settles itself after kill {number}", lambda host=host: is_settled(lab, host))  # type: ignore[misc]
+            eventually(lambda host=host: is_settled(lab, host), f"{host} settles itself after kill {number}")  # type: ignore[misc]
             assert by_hand(lab, host, "recover")["data"]["state"] == "clean"
             status = by_hand(lab, host, "status")["data"]
             name = status["current"]["name"]

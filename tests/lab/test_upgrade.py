@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.lab.command import DEMO, Cudaup, by_hand, eventually, service, small_stack
+from tests.lab.command import DEMO, Cudaup, by_hand, service, small_stack
+from tests.waiting import eventually
 
 from cudaup.lab.fleet import Lab
 
@@ -108,8 +109,8 @@ def test_the_second_of_two_controllers_is_told_who_holds_the_lease(
     cudaup.run("plan", "-i", lab.inventory, "-s", stack, "-o", plan)
     first = cudaup.start("apply", plan, "--yes")
     eventually(
-        "the first has the lease",
         lambda: lab.run("h1", ["test", "-e", "/opt/cudaup/lease.json"], check=False).returncode == 0,
+        "the first has the lease",
     )
     told = cudaup.run("apply", "-i", lab.inventory, "-s", stack, "--yes", expect=3)
     assert "upgrade to small-two" in told
@@ -125,10 +126,10 @@ def test_a_controller_that_comes_back_after_another_took_over_is_fenced(
     short = {"lease_s": 3, "ttl_s": 3}
     old = cudaup.start("apply", "-i", lab.inventory, "-s", small_stack(tmp_path, "old", timers=short), "--yes")
     eventually(
-        "it has the lease", lambda: lab.run("h1", ["test", "-e", "/opt/cudaup/lease.json"], check=False).returncode == 0
+        lambda: lab.run("h1", ["test", "-e", "/opt/cudaup/lease.json"], check=False).returncode == 0, "it has the lease"
     )
     old.send_signal(signal.SIGSTOP)
-    eventually("its lease runs out", lambda: bool(cudaup.host_status(lab, "h1")["lease"]["expired"]))
+    eventually(lambda: bool(cudaup.host_status(lab, "h1")["lease"]["expired"]), "its lease runs out")
     later = small_stack(tmp_path, "later", timers={"lease_s": 30, "ttl_s": 15})
     assert cudaup.outcomes("apply", "-i", lab.inventory, "-s", later, "--yes") == {"h1": "applied"}
     old.send_signal(signal.SIGCONT)
@@ -175,7 +176,7 @@ def test_a_second_ctrl_c_leaves_at_once_and_the_hosts_timer_puts_it_back(
     out, err = run.communicate(timeout=10)
     assert run.returncode == 5, out + err
     assert "h1: in-transit: the run broke off before this host was settled during activate" in out
-    eventually("it went back", lambda: by_hand(lab, "h1", "status")["data"]["transit"] is None)
+    eventually(lambda: by_hand(lab, "h1", "status")["data"]["transit"] is None, "it went back")
     assert service(lab, "h1")["versions"] == OLD
 
 
@@ -191,7 +192,7 @@ def test_an_operator_lost_in_the_middle_of_a_switch_leaves_a_host_that_puts_itse
             break
     lab.fault("h1", "cut")
     transit = "/opt/cudaup/transit.json"
-    eventually("it went back", lambda: lab.run("h1", ["test", "-e", transit], check=False).returncode == 1)
+    eventually(lambda: lab.run("h1", ["test", "-e", transit], check=False).returncode == 1, "it went back")
     assert service(lab, "h1")["versions"] == OLD
     lab.fault("h1", "restore")
     out, err = run.communicate(timeout=240)

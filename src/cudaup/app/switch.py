@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cudaup.app.ports import HostReply
-from cudaup.app.reconcile import Seen, ask_until_settled
+from cudaup.app.reconcile import REVERT_GRACE_S, Seen, ask_until_settled
 from cudaup.app.run import Member, Notes, Run, call, close_step, end, open_step, settle, step
 from cudaup.domain.errors import ConnectionFailed, CudaupError, HostProgramBroken, HostRefused
 from cudaup.domain.facts import SmokeCase
@@ -20,6 +20,7 @@ from cudaup.domain.stack import Stack, health_json, smoke_suite
 _CEILING_GRACE_S = 240.0
 _GO_BACK_LIMIT_S = 900.0
 _CONFIRM_AGAIN_S = 1.0
+_IN_TRANSIT = "in-transit"
 
 _OUTCOMES = {
     "reverted-proven": Outcome.ROLLED_BACK,
@@ -73,20 +74,28 @@ def _attempt(
     """
     open_step(run, member, action)
     try:
-        return call(run, member, argv, timeout_s=timeout_s, action=action)
+        reply = call(run, member, argv, timeout_s=timeout_s, action=action)
     except HostRefused as error:
         close_step(run, member, action, Phase.REFUSED, Notes(text=error.told))
         end(run, member, Outcome.REFUSED, error.told)
         return None
+    except HostProgramBroken as error:
+        return _look_up(run, member, action, error, ttl_s=ttl_s, is_working=False)
     except CudaupError as error:
-        lost = error
-    if isinstance(lost, HostProgramBroken):
+        return _look_up(run, member, action, error, ttl_s=ttl_s)
+    if reply.data.get("state") == _IN_TRANSIT:  # it can record nothing just now, and goes on trying
+        return _look_up(run, member, action, CudaupError(reply.text), ttl_s=ttl_s, is_working=False)
+    return reply
+
+
+def _look_up(
+    run: Run, member: Member, action: Action, error: CudaupError, *, ttl_s: float, is_working: bool = True
+) -> HostReply | None:
+    lost = error.what
+    if not is_working:
         run.renewals.remove(member.host)  # nothing works there any more: its timer must not wait for us
-    run.tell_failed(member.name, action, f"{lost.told}; asking the host what became of it")
-    return _look_up(run, member, action, lost.what, ttl_s=ttl_s)
-
-
-def _look_up(run: Run, member: Member, action: Action, lost: str, *, ttl_s: float) -> HostReply | None:
+    limit_s = ttl_s + REVERT_GRACE_S
+    run.tell_failed(member.name, action, f"{error.told}; asking the host what became of it, for up to {limit_s:.0f} s")
     found = ask_until_settled(run, member, ttl_s=ttl_s)
     if found.seen is Seen.AWAITS_CONFIRM and action is Action.ACTIVATE:
         run.renewals.add(member.host, member.epoch or 0)

@@ -160,8 +160,8 @@ def _gone_back(attempt: Attempt, error: BaseException) -> Failed:
     try:
         outcome = revert.revert(ctx, attempt.change, pending, why)
     except OSError as broken:
-        text = f"{why}; going back failed too and the timer tries it again: {broken}"
-        data = {"state": "revert-failed", "failed_step": attempt.step, **attempt.data()}
+        text = revert.keep_serving(ctx, pending, f"{why}; going back failed too: {broken}")
+        data = {"state": "in-transit", "failed_step": attempt.step, **attempt.data()}
         raise Failed("revert", text, data) from broken
     data = {"state": outcome.state, "failed_step": attempt.step, **attempt.data(), "after": outcome.after}
     code = error.code if isinstance(error, (Failed, Refused)) else "interrupted"

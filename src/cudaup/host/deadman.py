@@ -17,6 +17,7 @@ from cudaup.host.transit import Transit
 _POLL_S = 0.5
 _APPEARS_WITHIN_S = 10
 _LOCK_WAIT_S = 2
+_TROUBLE_S = 5  # between two attempts on a disk that cannot be written
 # A holder of the lock that should have stopped long ago hangs: killed, so that the host is not stuck with it.
 _HANGS_AFTER_S = 150
 _REVERT_HANGS_AFTER_S = 900
@@ -75,7 +76,8 @@ def _watch(ctx: Context) -> Json:
             except Refused:  # busy: an activate that should be reverting by itself
                 patience = patience.after(ctx, pending)
             except OSError as error:  # a disk gone read-only, say: it may come back
-                ctx.channel.event("revert", "failed", f"trying again: {error}")
+                ctx.channel.event("revert", "failed", revert.keep_serving(ctx, pending, str(error)))
+                ctx.clock.sleep(_TROUBLE_S)
             else:
                 if done:
                     return done

@@ -1,7 +1,7 @@
 """Every change of the host passes here: one at a time, by the lease's holder, journalled before its effect."""
 
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Iterator, Optional
 
@@ -53,7 +53,8 @@ def _outcome(journal: Journal, seq: int) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        journal.failed(seq, {"error": f"{type(error).__name__}: {error}"})
+        with suppress(OSError):  # on a disk gone bad the error itself is the news; recovery closes the intent
+            journal.failed(seq, {"error": f"{type(error).__name__}: {error}"})
         raise
     if journal.is_there():  # `forget` takes it away with everything else
         journal.done(seq)
@@ -76,8 +77,11 @@ def _by_hand(ctx: Context, op: str) -> Iterator[int]:
     mine = _claim_by_hand(ctx, op)
     try:
         yield mine
-    finally:
-        _give_back(ctx, mine)
+    except BaseException:
+        with suppress(OSError):  # as above; a by-hand lease of a process that is gone binds nobody
+            _give_back(ctx, mine)
+        raise
+    _give_back(ctx, mine)
 
 
 def _claim_by_hand(ctx: Context, op: str) -> int:

@@ -32,7 +32,7 @@ class Reverted(NamedTuple):
 def revert(ctx: Context, change: Mutation, pending: Transit, why: str, *, at_boot: bool = False) -> Reverted:
     """Back to `pending.origin`, services included, then the proof. Anything but proven ends in quarantine.
 
-    Raises OSError when the links cannot be changed: the transit stays, and the timer tries again.
+    Raises OSError when nothing can be recorded or the links cannot be changed: the transit stays (`keep_serving`).
     """
     ctx.channel.event("revert", "started", f"back to {pending.origin}: {why}")
     ballast.give_up_if_tight(ctx.layout)
@@ -44,6 +44,19 @@ def revert(ctx: Context, change: Mutation, pending: Transit, why: str, *, at_boo
         _settle(ctx, change, pending, outcome, why)
     ctx.channel.event("revert", "done" if outcome.verdict == PROVEN else "failed", "; ".join(outcome.problems))
     return outcome
+
+
+def keep_serving(ctx: Context, pending: Transit, why: str) -> str:
+    """For a disk on which nothing can be recorded: so nothing is switched, but no service is left down for it.
+
+    Returns what is true now. The services are only asked: `why` may pass any moment, and then the revert comes.
+    """
+    try:
+        services.start(ctx, pending.units, wait=False)
+        asked = f"asked to start: {', '.join(pending.units) or 'no service'}"
+    except Failed as error:
+        asked = error.text
+    return f"{why}; the host stays on {generations.current_id(ctx.layout)}, {asked}; the timer tries again"
 
 
 def mark(ctx: Context, phase: str) -> None:
