@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Any, List, Optional
 
-from cudaup.host.files import exchange, fsync_dir, write_json
+from cudaup.host.files import exchange, fsync_dir, read_own, write_json
 from cudaup.host.layout import Layout
 from cudaup.host.protocol import Context, Json, Refused
 
@@ -27,7 +27,7 @@ def next_id(layout: Layout, digest: str) -> str:
 
 def load(layout: Layout, generation_id: str) -> Json:
     try:
-        record: Json = json.loads((layout.generation(generation_id) / _RECORD).read_text(encoding="utf-8"))
+        record: Json = json.loads(read_own(layout.generation(generation_id) / _RECORD).decode())
     except (FileNotFoundError, NotADirectoryError):
         known = ", ".join(each["id"] for each in load_all(layout)) or "none"
         text = f"no generation `{generation_id}` under `{layout.generations}`"
@@ -45,7 +45,7 @@ def asked(ctx: Context) -> str:
 
 def load_all(layout: Layout) -> List[Json]:
     """Complete generations, oldest first. A directory without its record is a stage cut short."""
-    records = [json.loads(path.read_text(encoding="utf-8")) for path in layout.generations.glob(f"[0-9]*/{_RECORD}")]
+    records = [json.loads(read_own(path).decode()) for path in layout.generations.glob(f"[0-9]*/{_RECORD}")]
     return sorted(records, key=lambda record: int(record["number"]))
 
 
