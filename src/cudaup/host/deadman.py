@@ -8,7 +8,7 @@ import signal
 import subprocess
 from dataclasses import dataclass
 
-from cudaup.host import ballast, fence, lease, locks, revert, transit
+from cudaup.host import ballast, fence, install, lease, locks, revert, transit
 from cudaup.host.fence import Mutation
 from cudaup.host.layout import Layout
 from cudaup.host.protocol import Context, Json, Refused
@@ -38,8 +38,7 @@ def begin(ctx: Context, change: Mutation, pending: Transit, *, is_needed: bool =
 def _start(ctx: Context, number: int) -> None:
     """Start the timer and wait until it lives. Refused `unsupported` when it does not; nothing is armed before."""
     argv = [str(ctx.layout.program), "deadman", "--root", str(ctx.layout.root)]
-    if not ctx.layout.program.is_file():
-        raise Refused("not-found", f"no `{argv[0]}` for the timer to run", "`cudaup-host host install` first")
+    install.require_same(ctx.layout)
     if ctx.systemd.is_running():
         settings = ["Restart=on-failure", "RestartSec=5", "StartLimitIntervalSec=0"]
         outcome = ctx.systemd.run_transient(f"cudaup-deadman-{number}", settings, argv)

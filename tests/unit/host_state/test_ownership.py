@@ -125,6 +125,12 @@ def has_a_writable_program(layout: Layout) -> Path:
     return layout.program
 
 
+def has_a_link_for_a_program(layout: Layout) -> Path:
+    layout.program.unlink()
+    layout.program.symlink_to("/bin/true")
+    return layout.program
+
+
 def has_a_link_for_a_lock(layout: Layout) -> Path:
     layout.lock.symlink_to("/etc/hostname")
     return layout.lock
@@ -154,6 +160,7 @@ ROOTS = [
     lies_in_a_writable_directory,
     has_a_writable_lease,
     has_a_writable_program,
+    has_a_link_for_a_program,
     has_a_link_for_a_lock,
     has_a_link_for_its_generations,
     has_a_hard_link_for_a_journal,
