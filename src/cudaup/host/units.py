@@ -84,6 +84,7 @@ def remove_all(ctx: Context) -> None:
         _remove_if_empty(path.parent)
     if removed:
         ctx.systemd.reload()
+        ctx.systemd.reset_failed(RECOVER_UNIT)  # a failed unit stays known, file or not
 
 
 def sweep(ctx: Context, names: Sequence[str]) -> None:
