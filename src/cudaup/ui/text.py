@@ -114,7 +114,8 @@ def _state(facts: Facts, status: HostStatus) -> str:
         return f"QUARANTINED: {status.lease.reason}"
     if facts.services_down:
         return "SERVICE DOWN: " + ", ".join(f"{service.unit} {service.active}" for service in facts.services_down)
-    return _proof(status.current) if status.current else "untouched"
+    went_back = ", went back" if status.last_end is not None and status.last_end.end != "confirmed" else ""
+    return _proof(status.current) + went_back if status.current else "untouched"
 
 
 def _proof(current: GenerationSummary) -> str:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tests.unit.domain.builders import NOW, as_json, facts_on, make_facts, make_stack, start_for
+from tests.unit.domain.builders import NOW, as_json, facts_on, make_facts, make_stack, make_status, start_for
 
 from cudaup.domain.facts import SmokeCase, Unreachable, Verdict
 from cudaup.domain.journal import HostSettled, RunEnded
@@ -56,3 +56,11 @@ def test_the_fleet_table_names_generation_proof_and_what_cannot_be_reached() -> 
     assert lines[2].split() == ["bb", "?", "unreachable"]
     assert lines[3].split()[3] == "untouched"
     assert lines[4] == "bb: no route"
+
+
+def test_a_host_whose_last_switch_went_back_says_so() -> None:
+    lines = []
+    for end in ("confirmed", "proven"):
+        last = {"epoch": 3, "end": end}
+        lines.append(fleet_text({"a": make_facts(cudaup=make_status(last_end=last))}).splitlines()[1])
+    assert ["proven, went back" in line for line in lines] == [False, True], lines
