@@ -52,6 +52,7 @@ OPTIONS: Dict[str, Dict[str, Any]] = {
     "--spec-bytes": {"type": int},
     "--suite": {**_JSON, "default": {}},
     "--health": {**_JSON, "default": {}},
+    "--hooks": {**_JSON, "default": {}},
     "--full": {"action": "store_true", "help": "read every file again"},
     "--boot": {"action": "store_true", "help": "called while the host boots, before its services"},
     "--to": {"metavar": "GEN"},
@@ -74,7 +75,9 @@ VERBS: Dict[str, Verb] = {
     "stage": Verb("stage.stage", ["--epoch", "--spec-bytes!"]),
     "verify": Verb("manifest.verify", ["[generation]", "--full"]),
     "smoke": Verb("proof.smoke_by_name", ["[generation]", "--suite"]),
-    "activate": Verb("activate.activate", ["generation", "--epoch", "--ttl!", "--ceiling!", "--suite!", "--health"]),
+    "activate": Verb(
+        "activate.activate", ["generation", "--epoch", "--ttl!", "--ceiling!", "--suite!", "--health", "--hooks"]
+    ),
     "confirm": Verb("confirm.confirm", ["--epoch"]),
     "rollback": Verb("rollback.rollback", ["--epoch", "--to"]),
     "deadman": Verb("deadman.run", []),

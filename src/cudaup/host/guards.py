@@ -1,8 +1,6 @@
 """What a change asks of the host before it touches anything. Each raises Refused."""
 
-from typing import Tuple
-
-from cudaup.host import adoption, manifest, services, transit
+from cudaup.host import manifest, transit
 from cudaup.host.protocol import Context, Refused
 
 
@@ -19,17 +17,3 @@ def require_verified(ctx: Context, generation_id: str) -> None:
         first = "; ".join(f"{each['path']}: {each['problem']}" for each in report["problems"][:3])
         fix = "stage the generation again, or see `cudaup-host verify --full`"
         raise Refused("not-verified", f"generation {generation_id} is not what was recorded: {first}", fix)
-
-
-def require_vacant_but_for_services(ctx: Context, generation_id: str) -> Tuple[str, ...]:
-    """The units to stop and to start: those that run from the path, and those known to have done so.
-
-    A unit that is down belongs to the environment all the same: after a rollback it has to serve again. Refused `busy`
-    while something else runs from the path: it would survive the stop.
-    """
-    running = services.running_from(ctx, services.places_of(ctx, generation_id))
-    if running.foreign:
-        text = f"used by processes that belong to no service: {services.described(running.foreign)}"
-        raise Refused("busy", text, "end them, or let a systemd unit run them")
-    known = adoption.read(ctx.layout)
-    return tuple(sorted({*running.units, *(known.units if known else ())}))

@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Dict, List, NamedTuple
+from typing import Dict, List, NamedTuple, Tuple
 
 from cudaup.host.layout import Layout
 from cudaup.host.protocol import Refused
@@ -58,11 +58,16 @@ def mounts_inside(path: Path) -> List[Mount]:
 
 def binds_of(path: Path) -> List[str]:
     """Where this very directory, or one inside it, is mounted too: here or in another mount namespace."""
+    return [f"`{point}` of pid {pid}" for pid, point in bindings_of(path)]
+
+
+def bindings_of(path: Path) -> List[Tuple[int, Path]]:
+    """As `binds_of`: one process that sees it, and where."""
     own = mount_of(path)
     inside = own.root / path.relative_to(own.point)
     seen = ((pid, mount) for pid in _namespaces().values() for mount in _mounts_seen_by(pid))
     return [
-        f"`{mount.point}` of pid {pid}"
+        (int(pid), mount.point)
         for pid, mount in seen
         if mount.device == own.device and (mount.root == inside or inside in mount.root.parents)
     ]

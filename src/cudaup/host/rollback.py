@@ -2,14 +2,14 @@
 
 from typing import Optional
 
-from cudaup.host import ballast, deadman, fence, generations, guards, revert, transit
+from cudaup.host import ballast, deadman, fence, generations, guards, revert, services, transit
 from cudaup.host.fence import Mutation
 from cudaup.host.protocol import Context, Failed, Json, Refused
 from cudaup.host.transit import Transit
 
 
 def rollback(ctx: Context) -> Json:
-    """The verb `rollback`, proven by what the generations came with: the target's suite, and the current one's health.
+    """The verb `rollback`, with what the generations came with: the target's suite, the current one's health and hooks.
 
     By hand in transit it needs nobody's lease: it does what the timer would.
     """
@@ -43,8 +43,11 @@ def _begin(ctx: Context, change: Mutation, target: str) -> Transit:
     current = generations.current_id(ctx.layout)
     if current is None:
         raise Refused("not-found", "there is no current generation")
-    generations.load(ctx.layout, target)
     guards.require_verified(ctx, target)
+    here, there = (generations.load(ctx.layout, each) for each in (current, target))
+    came_with = here if "health" in here else there  # an adopted one came with nothing
+    hooks = came_with.get("hooks", {})
+    affected = services.affected(ctx, current, hooks)
     now = ctx.clock.monotonic()
     pending = Transit(
         origin=target,
@@ -55,10 +58,12 @@ def _begin(ctx: Context, change: Mutation, target: str) -> Transit:
         deadline=now,
         ceiling=now,
         phase=transit.REVERTING,
-        units=guards.require_vacant_but_for_services(ctx, current),
+        units=affected.units,
+        order=affected.order,
         ttl_s=0,
         suite={},
-        health=generations.load(ctx.layout, current).get("health", {}),
+        health=came_with.get("health", {}),
+        hooks=hooks,
     )
     with change.step("arm", transit.as_json(pending)):
         deadman.begin(ctx, change, pending, is_needed=False)  # of a crash without one `recover` takes care
