@@ -64,3 +64,22 @@ def test_a_host_whose_last_switch_went_back_says_so() -> None:
         last = {"epoch": 3, "end": end}
         lines.append(fleet_text({"a": make_facts(cudaup=make_status(last_end=last))}).splitlines()[1])
     assert ["proven, went back" in line for line in lines] == [False, True], lines
+
+
+def test_everything_that_is_wrong_with_a_host_is_in_its_row() -> None:
+    transit = {"from": "0001-aaaaaa", "to": "0002-bbbbbb", "epoch": 3, "phase": "stopped", "abandoned": True}
+    lease = {"state": "held", "epoch": 3, "holder": "bob", "run": "r", "reason": "x", "remaining_s": 9}
+    down = [{"unit": "ml.service", "active": "failed"}]
+    observed = {
+        "transit": make_facts(cudaup=make_status(transit=transit, lease=lease), services=down),
+        "quarantine": make_facts(
+            cudaup=make_status(lease={"state": "quarantined", "epoch": 3, "reason": "y"}), services=down
+        ),
+        "damage": make_facts(cudaup=make_status(current=None, damage=["no current"])),
+        "leased": make_facts(cudaup=make_status(current=None, generations=[], adopted=[], lease=lease)),
+    }
+    rows = {line.split()[0]: line for line in fleet_text(observed).splitlines()}
+    assert "in transit to 0002-bbbbbb (stopped, OVERDUE); SERVICE DOWN: ml.service failed" in rows["transit"]
+    assert "QUARANTINED: y; SERVICE DOWN: ml.service failed" in rows["quarantine"]
+    assert "DAMAGED: no current" in rows["damage"]
+    assert ("untouched" in rows["leased"], "held by bob (9 s)" in rows["leased"]) == (True, True)
