@@ -85,6 +85,7 @@ class Transit(Observed):
     epoch: int
     phase: str
     units: tuple[str, ...] = ()
+    timer_alive: bool = True
 
 
 class Adopted(Observed):
@@ -94,10 +95,13 @@ class Adopted(Observed):
 
 
 class Service(Observed):
+    """`stays_down`: somebody wants it so (disabled, masked), or its turn comes later (a job, or behind a socket)."""
+
     unit: str
     active: bool | str
     pid: int | None = None
     fragment_sha256: str | None = None
+    stays_down: bool = False
 
     @property
     def is_running(self) -> bool:
@@ -234,7 +238,8 @@ class Facts(Observed):
 
     @property
     def services_down(self) -> tuple[Service, ...]:
-        return tuple(service for service in self.services if not service.is_running)
+        """Those that should run. What is down on purpose is left so."""
+        return tuple(service for service in self.services if not service.is_running and not service.stays_down)
 
     def is_on(self, digest: str) -> bool:
         """Whether the host runs that generation, confirmed, and nothing is unsettled."""

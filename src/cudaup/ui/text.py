@@ -109,7 +109,8 @@ def _state(facts: Facts, status: HostStatus) -> str:
     if status.transit is not None:
         going = status.transit.phase == "reverting"
         where = f"going back to {status.transit.from_}" if going else f"in transit to {status.transit.to}"
-        return f"{where} ({status.transit.phase})"
+        alone = "" if status.transit.timer_alive else ", NO TIMER: `cudaup rollback` puts it back"
+        return f"{where} ({status.transit.phase}){alone}"
     if status.lease.state is LeaseState.QUARANTINED:
         return f"QUARANTINED: {status.lease.reason}"
     if facts.services_down:
