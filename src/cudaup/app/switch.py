@@ -8,13 +8,25 @@ from typing import Any
 
 from cudaup.app.ports import HostReply
 from cudaup.app.reconcile import REVERT_GRACE_S, Seen, ask_until_settled
-from cudaup.app.run import IN_TRANSIT, Member, Notes, Run, call, close_step, end, open_step, settle, step
+from cudaup.app.run import (
+    IN_TRANSIT,
+    SHORT_LIMIT_S,
+    Member,
+    Notes,
+    Run,
+    call,
+    close_step,
+    end,
+    open_step,
+    settle,
+    step,
+)
 from cudaup.domain.errors import ConnectionFailed, CudaupError, HostFailed, HostProgramBroken, HostRefused
 from cudaup.domain.facts import SmokeCase
 from cudaup.domain.journal import Phase
 from cudaup.domain.outcome import Outcome
 from cudaup.domain.plan import Action
-from cudaup.domain.stack import Stack, health_json, smoke_suite
+from cudaup.domain.stack import Stack, health_json, hooks_json, smoke_suite
 
 # The controller waits a little longer than the host lets itself take, so that the host's own word comes first.
 _CEILING_GRACE_S = 240.0
@@ -36,6 +48,7 @@ def switch(run: Run, stack: Stack, member: Member) -> None:
     timers = stack.timers
     argv = ["activate", member.target or "", "--ttl", f"{timers.ttl_s:g}", "--ceiling", f"{timers.ceiling_s:g}"]
     argv += ["--suite", json.dumps(smoke_suite(stack)), "--health", json.dumps(health_json(stack))]
+    argv += ["--hooks", json.dumps(hooks_json(stack))]
     limit_s = timers.ceiling_s + _CEILING_GRACE_S
     reply = _attempt(run, member, Action.ACTIVATE, argv, timeout_s=limit_s, ttl_s=timers.ttl_s)
     if reply is None:
@@ -118,7 +131,7 @@ def _confirm(run: Run, stack: Stack, member: Member, smoke: tuple[SmokeCase, ...
     run.links.link(member.host).close()
     try:
         with step(run, member, Action.CONFIRM) as notes:
-            _confirm_within(run, member, stack.timers.ttl_s)
+            _confirm_within(run, member, stack)
             notes.text = f"{member.target} confirmed"
     except CudaupError as error:
         _not_confirmed(run, stack, member, error, smoke)
@@ -126,12 +139,14 @@ def _confirm(run: Run, stack: Stack, member: Member, smoke: tuple[SmokeCase, ...
     end(run, member, Outcome.APPLIED, f"{member.target} confirmed", smoke=smoke, to=member.target)
 
 
-def _confirm_within(run: Run, member: Member, ttl_s: float) -> None:
+def _confirm_within(run: Run, member: Member, stack: Stack) -> None:
     """Saying it twice is harmless, so a lost connection is tried again for as long as the host waits."""
-    deadline = run.clock.monotonic() + ttl_s
+    undrain = stack.hooks.undrain
+    limit_s = SHORT_LIMIT_S + (undrain.timeout_s if undrain else 0)
+    deadline = run.clock.monotonic() + stack.timers.ttl_s
     while True:
         try:
-            call(run, member, ["confirm"])
+            call(run, member, ["confirm"], timeout_s=limit_s)
         except ConnectionFailed:
             if run.clock.monotonic() >= deadline:
                 raise

@@ -86,6 +86,7 @@ class Transit(Observed):
     phase: str
     units: tuple[str, ...] = ()
     abandoned: bool = False
+    timer_alive: bool = True
 
 
 class Adopted(Observed):
@@ -95,10 +96,13 @@ class Adopted(Observed):
 
 
 class Service(Observed):
+    """`stays_down`: somebody wants it so (disabled, masked), or its turn comes later (a job, or behind a socket)."""
+
     unit: str
     active: bool | str
     pid: int | None = None
     fragment_sha256: str | None = None
+    stays_down: bool = False
 
     @property
     def is_running(self) -> bool:
@@ -239,7 +243,8 @@ class Facts(Observed):
 
     @property
     def services_down(self) -> tuple[Service, ...]:
-        return tuple(service for service in self.services if not service.is_running)
+        """Those that should run. What is down on purpose is left so."""
+        return tuple(service for service in self.services if not service.is_running and not service.stays_down)
 
     def is_on(self, digest: str) -> bool:
         """Whether the host runs that generation, confirmed, and nothing is unsettled."""

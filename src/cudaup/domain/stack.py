@@ -17,6 +17,7 @@ from cudaup.domain.stack_sections import (
     AdoptedEnvironment,
     Gpus,
     Health,
+    Hooks,
     ModuleName,
     Name,
     Smoke,
@@ -50,6 +51,7 @@ class Stack(Value):
     smoke: Smoke
     health: Health = Health()
     timers: Timers = Timers()
+    hooks: Hooks = Hooks()
 
     @field_validator("gpus")
     @classmethod
@@ -83,6 +85,19 @@ class Stack(Value):
         if smoke.sm is None and gpus is None and "gpus" in info.data and NVCC_CASE in smoke.cases:
             raise_problems([Problem(path=("sm",), wanted="an SM number, as there is no gpus.arch", found="none")])
         return smoke
+
+    @field_validator("hooks")
+    @classmethod
+    def _hooks_fit_below_the_ceiling(cls, hooks: Hooks, info: ValidationInfo) -> Hooks:
+        timers = info.data.get("timers")
+        if timers is not None:
+            wanted = f"less than timers.ceiling_s ({timers.ceiling_s:g})"
+            raise_problems(
+                Problem(path=(name, "timeout_s"), wanted=wanted, found=f"{hook.timeout_s:g}")
+                for name, hook in hooks.by_name().items()
+                if hook.timeout_s >= timers.ceiling_s
+            )
+        return hooks
 
     @property
     def sm(self) -> str | None:
@@ -131,6 +146,12 @@ def smoke_suite(stack: Stack) -> dict[str, Any]:
 def health_json(stack: Stack) -> dict[str, Any]:
     """What the host program's `--health` takes."""
     return stack.health.as_json()
+
+
+def hooks_json(stack: Stack) -> dict[str, Any]:
+    """What the host program's `--hooks` takes."""
+    kept = {"command", "timeout_s"}
+    return {name: hook.model_dump(mode="json", include=kept) for name, hook in stack.hooks.by_name().items()}
 
 
 def _bad_names(env: dict[str, str]) -> list[Problem]:

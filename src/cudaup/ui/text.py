@@ -121,7 +121,8 @@ def _unsettled(status: HostStatus) -> Iterator[str]:
     if transit is not None:
         going = transit.phase == "reverting"
         where = f"going back to {transit.from_}" if going else f"in transit to {transit.to}"
-        yield f"{where} ({transit.phase}{', OVERDUE' if transit.abandoned else ''})"
+        alone = "" if transit.timer_alive else ", NO TIMER: `cudaup rollback` puts it back"
+        yield f"{where} ({transit.phase}{', OVERDUE' if transit.abandoned else ''}){alone}"
     if status.lease.state is LeaseState.QUARANTINED:
         yield f"QUARANTINED: {status.lease.reason}"
 

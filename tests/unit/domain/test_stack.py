@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 from tests.unit.domain.builders import make_stack, make_wheel, stack_json
 
-from cudaup.domain.stack import Stack, generation_spec, health_json, smoke_suite
+from cudaup.domain.stack import Stack, generation_spec, health_json, hooks_json, smoke_suite
 
 
 def errors_of(**changes: Any) -> dict[str, str]:
@@ -23,6 +23,7 @@ def wheels_json(*wheels: tuple[str, str, str]) -> list[dict[str, Any]]:
 
 
 TOGETHER = "wheels that one Linux machine with Python >=3.11,<3.12 can use together"
+HOOK = {"command": ["ml", "now"], "timeout_s": 9}
 NVCC = ("nvidia-cuda-nvcc", "13.0.88", "py3-none-manylinux2014_x86_64")
 
 
@@ -121,6 +122,24 @@ NVCC = ("nvidia-cuda-nvcc", "13.0.88", "py3-none-manylinux2014_x86_64")
             "health.timeout_s",
             "wanted timeout_s beside command (http has its own), found 3",
         ),
+        (
+            {"health": {"http": {"url": "https://127.0.0.1/health", "timeout_s": 3}}},
+            "health.http.url",
+            "wanted a plain http address, found https://127.0.0.1/health",
+        ),
+        ({"hooks": {"drain": HOOK}}, "hooks.undrain", "wanted drain and undrain together, found one of them"),
+        ({"hooks": {"start": HOOK}}, "hooks.start", "wanted stop and start together, found one of them"),
+        (
+            {"hooks": {"bench": {**HOOK, "on": "controller"}}},
+            "hooks.bench.on",
+            "wanted host, as hooks on the controller are not there yet, found controller",
+        ),
+        (
+            {"hooks": {"bench": {**HOOK, "timeout_s": 1800}}},
+            "hooks.bench.timeout_s",
+            "wanted less than timers.ceiling_s (1800), found 1800",
+        ),
+        ({"hooks": {"reload": HOOK}}, "hooks.reload", "Extra inputs are not permitted"),
         ({"nvcc": 1}, "nvcc", "Extra inputs are not permitted"),
     ],
 )
@@ -210,6 +229,14 @@ def test_smoke_suite_and_health_are_the_ones_of_the_host_program() -> None:
     command = {"http": None, "command": ["/bin/true"], "timeout_s": 3}
     assert health_json(make_stack(health=command)) == {"command": ["/bin/true"], "timeout_s": 3.0}
     assert health_json(make_stack(health={"http": None})) == {}
+
+
+def test_hooks_reach_the_host_program_in_their_order_and_make_no_other_generation() -> None:
+    stack = make_stack(hooks={key: {**HOOK, "on": "host"} for key in ("undrain", "bench", "start", "stop", "drain")})
+    assert list(hooks_json(stack).items()) == [
+        (name, {"command": ["ml", "now"], "timeout_s": 9.0}) for name in ("drain", "stop", "start", "bench", "undrain")
+    ]
+    assert (hooks_json(make_stack()), stack.digest()) == ({}, make_stack().digest())
 
 
 def test_sm_of_the_suite_is_the_one_given_or_the_gpus() -> None:

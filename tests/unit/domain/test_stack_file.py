@@ -68,6 +68,10 @@ smoke:
   accept: {imports: [substituted]}
   cases: [nvcc]
 timers: {ttl_s: 60, ceiling_s: 50}
+hooks:
+  drain: {command: drain-me, timeout_s: 5}
+  stop: {command: [], timeout_s: 5}
+  bench: {command: [bench], timeout_s: soon, on: controller}
 """
 
 
@@ -87,6 +91,10 @@ def test_all_errors_come_at_once_each_with_its_line(path: Path) -> None:
         f"stack.yml:21: smoke.accept.imports[0]: wanted {ACCEPTABLE}, found substituted",
         "stack.yml:22: smoke.cases: wanted once (line 20), found again",
         "stack.yml:23: timers.ttl_s: wanted less than ceiling_s (50), found 60",
+        "stack.yml:25: hooks.drain.command: wanted a list, found drain-me",
+        "stack.yml:26: hooks.stop.command: wanted a program and its arguments, found an empty list",
+        "stack.yml:27: hooks.bench.timeout_s: wanted a number, found soon",
+        "stack.yml:27: hooks.bench.on: wanted host, as hooks on the controller are not there yet, found controller",
         FIX,
     ]
 

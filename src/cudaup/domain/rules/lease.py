@@ -66,4 +66,5 @@ def check_damage(facts: Facts) -> Iterator[Finding]:
 def check_transit(facts: Facts) -> Iterator[Finding]:
     transit = facts.cudaup.transit if facts.cudaup else None
     if transit is not None:
-        yield IN_TRANSIT.found(f"from {transit.from_ or 'nothing'} to {transit.to}, phase {transit.phase}")
+        alone = "" if transit.timer_alive else "; its timer is gone: only a rollback settles it"
+        yield IN_TRANSIT.found(f"from {transit.from_ or 'nothing'} to {transit.to}, phase {transit.phase}{alone}")
