@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Dict, Iterator, List, Optional
 
 from cudaup.host.clock import SYSTEM_CLOCK, Clock
-from cudaup.host.files import fsync_dir
+from cudaup.host.files import fsync_dir, open_own, read_own
 from cudaup.host.layout import Layout
 from cudaup.host.protocol import Json
 
@@ -41,7 +41,7 @@ class Journal:
 
     def entries(self) -> List[Json]:
         try:
-            return _parse(self._path.read_bytes())
+            return _parse(read_own(self._path))
         except FileNotFoundError:
             return []
 
@@ -65,7 +65,7 @@ class Journal:
     def _opened(self) -> Iterator[int]:
         """The file under a lock of its own: sequence numbers are handed out once."""
         is_new = not self._path.exists()
-        fd = os.open(str(self._path), os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = open_own(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
             if is_new:

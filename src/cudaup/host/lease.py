@@ -7,7 +7,7 @@ from typing import Iterator
 
 from cudaup.host import ballast, transit
 from cudaup.host.clock import Clock
-from cudaup.host.files import write_json
+from cudaup.host.files import read_own, write_json
 from cudaup.host.journal import Journal
 from cudaup.host.layout import Layout
 from cudaup.host.locks import held, is_held
@@ -65,7 +65,7 @@ class Claim:
 
 def read(layout: Layout) -> Lease:
     try:
-        return Lease(**json.loads(layout.lease.read_text(encoding="utf-8")))
+        return Lease(**json.loads(read_own(layout.lease).decode()))
     except FileNotFoundError:
         return Lease()
 

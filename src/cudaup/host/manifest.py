@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Dict, Iterator, List, Optional, Tuple
 
 from cudaup.host import generations
-from cudaup.host.files import sha256_file, write_json
+from cudaup.host.files import read_own, sha256_file, write_json
 from cudaup.host.layout import Layout
 from cudaup.host.protocol import Context, Json, Refused
 
@@ -54,7 +54,7 @@ def check(layout: Layout, generation_id: str, *, full: bool) -> Json:
 
 def _sealed(generation: Path) -> Dict[str, Json]:
     try:
-        sealed: Dict[str, Json] = json.loads((generation / MANIFEST).read_text(encoding="utf-8"))
+        sealed: Dict[str, Json] = json.loads(read_own(generation / MANIFEST).decode())
     except FileNotFoundError:
         raise Refused("not-found", f"`{generation}` has no {MANIFEST}: it was never finished") from None
     except ValueError as error:
