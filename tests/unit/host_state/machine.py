@@ -163,7 +163,7 @@ class Machine:
         folder = layout.generation(generation)
         make_environment(folder / "venv", "2.0", breaks=breaks)
         (folder / "env").write_text(envfile.render({"CUDA_HOME": f"{folder}/cuda"}))
-        manifest.seal(folder)
+        manifest.seal(folder, manifest.Digests())
         record = {"id": generation, "number": int(generation[:4]), "digest": "d" * 64, "kind": "staged", "name": "new"}
         record |= {"created": 1.0, "confirmed": False, "proven": None, "packages": {"demo": "2.0"}}
         generations.save(layout, record)
