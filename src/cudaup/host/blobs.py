@@ -1,6 +1,5 @@
 """Wheels that were sent here, kept by their content's hash and never believed before that was checked."""
 
-import errno
 import hashlib
 import json
 import os
@@ -11,7 +10,7 @@ from typing import BinaryIO, Iterator
 
 from cudaup.host import lease, spec
 from cudaup.host.fence import mutation
-from cudaup.host.files import fsync_dir
+from cudaup.host.files import FULL, fsync_dir
 from cudaup.host.layout import Layout
 from cudaup.host.mounts import prepare_root
 from cudaup.host.protocol import Context, Json, Refused
@@ -83,7 +82,7 @@ def _received(ctx: Context, blob: Blob) -> Iterator[Path]:
             os.fsync(stream.fileno())
         yield aside
     except OSError as error:
-        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        if error.errno in FULL:
             raise Refused("no-space", f"{blob.filename} ({blob.size} bytes) does not fit: {error}") from error
         raise
     finally:

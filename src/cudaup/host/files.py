@@ -1,15 +1,19 @@
 """File effects that survive a crash: write aside, fsync, rename, fsync the folder; and the atomic exchange."""
 
 import ctypes
+import errno
 import hashlib
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2  # renameat2(2)
+_KEEP_SIZE = 1  # fallocate(2)
 _CHUNK = 1 << 20
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def fsync_dir(path: Path) -> None:
@@ -20,24 +24,63 @@ def fsync_dir(path: Path) -> None:
         os.close(fd)
 
 
-def write_atomic(path: Path, content: bytes, mode: int = 0o644) -> None:
-    """Readers see the old file or the whole new one, also after a power loss."""
+def write_atomic(path: Path, content: bytes, mode: int = 0o644, *, reserve: Optional[Path] = None) -> None:
+    """Readers see the old file or the whole new one, also after a power loss.
+
+    On a full disk a file of the folder `reserve` becomes the new one: its inode and its blocks are there already, and
+    nobody else can take them in between.
+    """
     aside = path.with_name("." + path.name + ".new")
-    fd = os.open(str(aside), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, mode)
+    try:
+        _fill(aside, content, mode, reserve)
+        aside.replace(path)
+    except OSError:
+        with suppress(OSError):
+            aside.unlink()
+        raise
+    fsync_dir(path.parent)
+
+
+def _fill(path: Path, content: bytes, mode: int, reserve: Optional[Path]) -> None:
+    try:
+        _write(path, content, mode)
+    except OSError as error:
+        if error.errno not in FULL or reserve is None or not _take(reserve, path):
+            raise
+        _write(path, content, mode)
+
+
+def _write(path: Path, content: bytes, mode: int) -> None:
+    """Over what is there: its blocks are kept until the new length is known."""
+    fd = os.open(str(path), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, mode)
     try:
         os.fchmod(fd, mode)  # whatever the umask says
         view = memoryview(content)
         while view:
             view = view[os.write(fd, view) :]
+        os.ftruncate(fd, len(content))
         os.fsync(fd)
     finally:
         os.close(fd)
-    aside.replace(path)
-    fsync_dir(path.parent)
 
 
-def write_json(path: Path, value: Any, mode: int = 0o644) -> None:
-    write_atomic(path, json.dumps(value, sort_keys=True, indent=1).encode() + b"\n", mode)
+def _take(reserve: Path, target: Path) -> bool:
+    """Whether there was still a file to take."""
+    for spare in reserve.glob("*"):
+        with suppress(FileNotFoundError):  # another process took it
+            spare.replace(target)
+            return True
+    return False
+
+
+def write_json(path: Path, value: Any, mode: int = 0o644, *, reserve: Optional[Path] = None) -> None:
+    write_atomic(path, json.dumps(value, sort_keys=True, indent=1).encode() + b"\n", mode, reserve=reserve)
+
+
+def allocate(fd: int, size: int) -> None:
+    """Blocks up to `size`, past the end of a file that stays as long as it is. Best effort."""
+    if os.fstat(fd).st_blocks * 512 < size:
+        ctypes.CDLL(None).fallocate(fd, _KEEP_SIZE, ctypes.c_longlong(0), ctypes.c_longlong(size))
 
 
 def exchange(one: Path, other: Path) -> None:

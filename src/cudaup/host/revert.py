@@ -6,7 +6,7 @@ Every step may be done already; a revert cut short is simply done again.
 from dataclasses import replace
 from typing import List, NamedTuple
 
-from cudaup.host import adoption, ballast, ending, generations, health, lease, live, proof, services, transit
+from cudaup.host import adoption, ending, generations, health, lease, live, proof, services, transit
 from cudaup.host.fence import Mutation
 from cudaup.host.files import write_json
 from cudaup.host.protocol import Context, Failed, Json
@@ -35,7 +35,6 @@ def revert(ctx: Context, change: Mutation, pending: Transit, why: str, *, at_boo
     Raises OSError when nothing can be recorded or the links cannot be changed: the transit stays (`keep_serving`).
     """
     ctx.channel.event("revert", "started", f"back to {pending.origin}: {why}")
-    ballast.give_up_if_tight(ctx.layout)
     mark(ctx, transit.REVERTING)
     detail = {"from": pending.target, "to": pending.origin, "why": why}
     with change.step("revert", detail):

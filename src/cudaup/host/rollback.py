@@ -2,7 +2,7 @@
 
 from typing import Optional
 
-from cudaup.host import ballast, deadman, fence, generations, guards, revert, transit
+from cudaup.host import deadman, fence, generations, guards, revert, transit
 from cudaup.host.fence import Mutation
 from cudaup.host.protocol import Context, Failed, Json, Refused
 from cudaup.host.transit import Transit
@@ -16,7 +16,6 @@ def rollback(ctx: Context) -> Json:
     wanted: Optional[str] = ctx.options.get("to")
     if ctx.dry_run:
         return {"would": "roll back", "to": wanted or _default_target(ctx)}
-    ballast.give_up_if_tight(ctx.layout)
     own_right = ctx.epoch is None and ctx.layout.transit.exists()
     with fence.mutation(ctx, "rollback", {"to": wanted}, own_right=own_right) as change:
         pending = transit.read(ctx.layout)
