@@ -6,7 +6,7 @@ import os
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Iterator
+from typing import BinaryIO, Iterator, List, Sequence, Set
 
 from cudaup.host import lease, spec
 from cudaup.host.fence import mutation
@@ -67,6 +67,17 @@ def _check_fence(ctx: Context) -> None:
     if ctx.epoch is not None:
         with lease.guarded(ctx) as now:
             lease.require_epoch(now, ctx)
+
+
+def unneeded(layout: Layout, needed: Set[str]) -> List[Path]:
+    """Folders of blobs that none of the hashes `needed` names."""
+    if not layout.blobs.is_dir():
+        return []
+    return sorted(path for path in layout.blobs.iterdir() if path.is_dir() and path.name not in needed)
+
+
+def names_in(folders: Sequence[Path]) -> List[str]:
+    return sorted(path.name for folder in folders for path in folder.iterdir())
 
 
 @contextmanager

@@ -95,6 +95,16 @@ def exchange(one: Path, other: Path) -> None:
         fsync_dir(other.parent)
 
 
+def sync_filesystem(path: Path) -> None:
+    """Everything on that filesystem is on the disk; one call is much faster than one for each of many files."""
+    fd = os.open(str(path), os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        if ctypes.CDLL(None, use_errno=True).syncfs(fd) != 0:
+            raise OSError(ctypes.get_errno(), "syncfs", str(path))
+    finally:
+        os.close(fd)
+
+
 def sha256_file(path: Path) -> str:
     digest = hashlib.sha256()
     with path.open("rb") as stream:

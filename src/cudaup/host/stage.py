@@ -5,7 +5,6 @@ generation. What a crash leaves is removed by the next stage, or by `recover`.
 """
 
 import contextlib
-import ctypes
 import os
 import shutil
 import stat
@@ -119,7 +118,6 @@ def _attempt(ctx: Context, wanted: Spec, python: Json, digests: Digests) -> Tupl
         with uv.cache(layout):
             _fill(ctx, wanted, python, staging, layout.generation(generation), shared_by)
             _seal(ctx, staging, digests)
-            _sync(layout.root)
         staging.rename(layout.generation(generation))
     except OSError as error:  # a full disk, most likely
         raise Failed("stage", f"{generation} could not be built: {error}", {"state": "unchanged"}) from error
@@ -201,16 +199,6 @@ def _record(ctx: Context, wanted: Spec, generation: str) -> Json:
         "blobs": sorted({blob.sha256 for blob in wanted.blobs}),
         "packages": {environment.normalized(wheel.name): wheel.version for wheel in wanted.wheels},
     }
-
-
-def _sync(path: Path) -> None:
-    """Everything on that filesystem is on the disk; one call is much faster than one for each of many files."""
-    fd = os.open(str(path), os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        if ctypes.CDLL(None, use_errno=True).syncfs(fd) != 0:
-            raise OSError(ctypes.get_errno(), "syncfs", str(path))
-    finally:
-        os.close(fd)
 
 
 @contextlib.contextmanager

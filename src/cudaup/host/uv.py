@@ -7,11 +7,11 @@ import tempfile
 import zipfile
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Dict, Iterator, List
+from typing import Dict, Iterator, List, Sequence
 
 from cudaup.host import blobs
 from cudaup.host.contained import run_contained
-from cudaup.host.files import write_atomic
+from cudaup.host.files import sync_filesystem, write_atomic
 from cudaup.host.layout import Layout
 from cudaup.host.protocol import Failed, Refused
 from cudaup.host.spec import Blob, Wheel
@@ -38,16 +38,28 @@ def unpack_binary(layout: Layout, blob: Blob) -> Path:
 
 @contextmanager
 def cache(layout: Layout) -> Iterator[None]:
-    """Around everything that fills uv's cache, up to its being on the disk.
+    """Around everything that changes uv's cache, up to its being on the disk. After a failure the next one empties it.
 
     uv believes its cache blindly: what a power loss cut short there would be linked into every later generation.
     """
     unsynced = layout.root / "uv-cache.unsynced"
     if unsynced.exists():
         shutil.rmtree(str(layout.uv_cache), ignore_errors=True)
-    write_atomic(unsynced, b"")
+    write_atomic(unsynced, b"", reserve=layout.ballast)
     yield
-    unsynced.unlink()  # not after a failure
+    sync_filesystem(layout.root)
+    unsynced.unlink()
+
+
+def clean_cache(layout: Layout, packages: Sequence[str]) -> None:
+    """Empty it of these packages, all versions; without a uv that can, of everything."""
+    binary = max((layout.root / "bin").glob("uv-*"), default=layout.root / "bin" / "uv")
+    try:
+        with cache(layout):
+            _run(layout, [str(binary), "cache", "clean", *packages], _INSTALL_LIMIT_S)
+    except Failed:
+        with cache(layout):  # which is what it does after a failure
+            pass
 
 
 def make_environment(layout: Layout, binary: Path, python: Path, venv: Path) -> None:
