@@ -148,9 +148,9 @@ def _smoke_target(attempt: Attempt) -> None:
     ctx, target, suite = attempt.ctx, attempt.pending.target, attempt.pending.suite
     result = proof.run(ctx, target, suite, attempt.is_abandoned)
     attempt.smoke = result.cases
+    proof.remember(ctx, target, suite, result)
     if not result.is_proven:
         raise Failed("smoke", f"the smoke of {target} does not pass: {'; '.join(result.objections(suite))}")
-    proof.remember(ctx, target, suite, result)
 
 
 def _gone_back(attempt: Attempt, error: BaseException) -> Failed:

@@ -76,6 +76,15 @@ def unneeded(layout: Layout, needed: Set[str]) -> List[Path]:
     return sorted(path for path in layout.blobs.iterdir() if path.is_dir() and path.name not in needed)
 
 
+def sweep(layout: Layout) -> int:
+    """Removes what a killed `put` left half received; how many bytes. Nobody may be sending."""
+    left = list(layout.blobs.glob(_INCOMING + "*"))
+    freed = sum(path.stat().st_size for path in left)
+    for path in left:
+        path.unlink()
+    return freed
+
+
 def names_in(folders: Sequence[Path]) -> List[str]:
     return sorted(path.name for folder in folders for path in folder.iterdir())
 

@@ -33,7 +33,7 @@ def gc(ctx: Context) -> Json:
         guards.require_settled(ctx)
         work = _work(layout)
         wheels = blobs.names_in(work.wheels)
-        freed = sum(_remove(layout, each) for each in work.removed)
+        freed = blobs.sweep(layout) + sum(_remove(layout, each) for each in work.removed)
         freed += sum(_dispose(path) for path in work.wheels) + _clean_cache(layout, work.packages)
         manifest.renew(layout, manifest.Digests())  # the links that went moved the ctime of the files that stay
         ballast.lay_where_there_is_room(layout)

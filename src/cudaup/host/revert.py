@@ -6,9 +6,8 @@ Every step may be done already; a revert cut short is simply done again.
 from dataclasses import replace
 from typing import List, NamedTuple
 
-from cudaup.host import adoption, ending, generations, health, lease, live, proof, services, transit
+from cudaup.host import adoption, ending, evidence, generations, health, lease, live, proof, services, transit
 from cudaup.host.fence import Mutation
-from cudaup.host.files import write_json
 from cudaup.host.protocol import Context, Failed, Json
 from cudaup.host.systemd import never
 from cudaup.host.transit import Transit
@@ -120,8 +119,6 @@ def _settle(ctx: Context, change: Mutation, pending: Transit, outcome: Reverted,
         lease.quarantine(ctx, f"going back to {pending.origin}: {'; '.join(outcome.problems)}")
     if not generations.load(layout, pending.target)["confirmed"]:
         generations.update(layout, pending.target, failed=now)
-    layout.failed.mkdir(exist_ok=True)
-    evidence = {"generation": pending.target, "why": why, "time": now, **outcome._asdict()}
-    write_json(layout.failed / f"{pending.target}.json", evidence)
+    evidence.keep(ctx, pending, {"why": why, **outcome._asdict()})
     adoption.remember_units(layout, pending.units)
     ending.end(layout, change, pending, outcome.verdict)

@@ -47,6 +47,13 @@ def test_with_a_generation_go_its_wheels_and_its_part_of_the_cache(layout: Layou
     assert (again["removed"], again["wheels"], again["freed_bytes"]) == ([], [], 0)
 
 
+def test_what_a_killed_sender_left_goes(layout: Layout) -> None:
+    collect(layout)
+    (layout.blobs / ".incoming-abc").write_bytes(b"x" * 5000)
+    assert collect(layout)["freed_bytes"] == 5000
+    assert not (layout.blobs / ".incoming-abc").exists()
+
+
 def test_what_stays_is_whole_its_ctimes_known_and_its_cache_used_again(layout: Layout) -> None:
     second = ids(layout)[1]
     collect(layout)

@@ -85,8 +85,25 @@ def test_a_failed_smoke_never_reaches_the_service(machine: Machine, adopted: str
     assert_old_stack(machine, adopted)
     journal = [entry["detail"].get("error", "") for entry in Journal(machine.ctx.layout).entries()]
     assert "the smoke of 0002-abcdef does not pass" in journal[-1]
-    evidence = json.loads((machine.ctx.layout.failed / f"{NEW}.json").read_text())
-    assert (evidence["verdict"], "record is fail" in evidence["why"]) == ("proven", True)
+
+
+def evidence(machine: Machine) -> Json:
+    found: Json = json.loads((machine.ctx.layout.failed / f"{NEW}.json").read_text())
+    return found
+
+
+@pytest.mark.parametrize("said_s_ago", [10, 3 * 86400])
+def test_the_evidence_tells_what_was_tried_and_what_was_said(machine: Machine, adopted: str, said_s_ago: int) -> None:
+    assert adopted
+    machine.stage(NEW, breaks=True)
+    machine.systemd.said_at = machine.clock.wall() - said_s_ago
+    failure(machine, machine.take_lease())
+    found = evidence(machine)
+    assert (found["generation"], found["verdict"], found["log"]) == (NEW, "proven", "log of ml.service")
+    assert found["why"].startswith(f"smoke: the smoke of {NEW} does not pass: record is fail")
+    assert found["record"]["packages"] == {"demo": "2.0"}
+    (case,) = found["record"]["smoke"]["cases"]
+    assert (case["case"], case["verdict"], "demo.py: changed" in case["reason"]) == ("record", "fail", True)
 
 
 def test_a_service_that_does_not_start_is_put_back(machine: Machine, adopted: str) -> None:
