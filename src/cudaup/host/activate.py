@@ -86,7 +86,7 @@ def _verified(ctx: Context, target: str) -> Tuple[str, ...]:
     known = adoption.read(ctx.layout)
     if known is not None and not known.is_in_place(ctx.layout):
         raise Refused("unsafe", f"`{known.path}` does not lead to `{adoption.link_text(ctx.layout)}`", "run `recover`")
-    guards.require_verified(ctx, origin)
+    guards.require_way_back(ctx, origin)
     guards.require_verified(ctx, target)
     return guards.require_vacant_but_for_services(ctx, origin)
 

@@ -9,6 +9,7 @@ from cudaup.host.files import sha256_file
 from cudaup.host.protocol import Json
 
 CHANGED, LEFT, OTHER = "the interpreter changed", "no longer the interpreter", "another interpreter"
+PROBLEMS = frozenset({CHANGED, LEFT, OTHER})
 _LIBPYTHON = re.compile(rb"libpython3[0-9.]*[a-z]*\.so[0-9.]*")  # as the program names it in its dynamic section
 _LIBRARY_FOLDERS = ("lib", "lib64", "lib/x86_64-linux-gnu")
 

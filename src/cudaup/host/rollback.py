@@ -43,7 +43,7 @@ def _begin(ctx: Context, change: Mutation, target: str) -> Transit:
     if current is None:
         raise Refused("not-found", "there is no current generation")
     generations.load(ctx.layout, target)
-    guards.require_verified(ctx, target)
+    guards.require_way_back(ctx, target)
     now = ctx.clock.monotonic()
     pending = Transit(
         origin=target,
