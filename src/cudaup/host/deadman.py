@@ -9,7 +9,7 @@ import subprocess
 from dataclasses import dataclass
 from typing import List, Sequence
 
-from cudaup.host import ballast, fence, install, lease, locks, revert, transit
+from cudaup.host import fence, install, lease, locks, revert, transit
 from cudaup.host.fence import Mutation
 from cudaup.host.layout import Layout
 from cudaup.host.protocol import Context, Json, Refused
@@ -105,7 +105,6 @@ def _watch(ctx: Context) -> Json:
 
 def fire(ctx: Context) -> Json:
     """Put the host back, if it is still due once the lock is ours. Refused `busy`. Empty when it was not due."""
-    ballast.give_up_if_tight(ctx.layout)
     with fence.mutation(ctx, "deadman", {}, own_right=True, wait_s=_LOCK_WAIT_S) as change:
         pending = transit.read(ctx.layout)
         if pending is None or not _is_due(ctx, pending):

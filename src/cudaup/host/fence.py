@@ -5,7 +5,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Iterator, Optional
 
-from cudaup.host import lease
+from cudaup.host import ballast, lease
 from cudaup.host.journal import Journal
 from cudaup.host.locks import held
 from cudaup.host.mounts import prepare_root
@@ -42,7 +42,9 @@ def mutation(
     """
     prepare_root(ctx.layout)
     with held(ctx.layout.lock, op, ctx.clock, wait_s), _authority(ctx, op, own_right=own_right) as epoch:
+        ballast.lay_where_there_is_room(ctx.layout)
         journal = Journal(ctx.layout, ctx.clock)
+        journal.shorten()
         seq = journal.intent(op, epoch, detail)
         with _outcome(journal, seq):
             yield Mutation(seq, epoch, journal)

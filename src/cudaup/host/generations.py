@@ -80,7 +80,7 @@ def save(layout: Layout, record: Json) -> None:
 
 def update(layout: Layout, generation_id: str, **changes: Any) -> None:
     record = load(layout, generation_id)
-    write_json(layout.generation(generation_id) / _RECORD, {**record, **changes})
+    write_json(layout.generation(generation_id) / _RECORD, {**record, **changes}, reserve=layout.ballast)
 
 
 def summary(record: Json) -> Json:

@@ -146,6 +146,31 @@ def _is_same(pid: str, there: Path, path: Path) -> bool:
         return False
 
 
+def seen_elsewhere(path: Path) -> Iterator[Tuple[int, List[Path]]]:
+    """Processes that see this very directory under other names too, such as a container's; each with these names."""
+    own = mount_of(path)
+    inside = own.root / path.relative_to(own.point)
+    by_namespace: Dict[str, List[Path]] = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        namespace = _namespace_of(entry.name)
+        if namespace not in by_namespace:
+            same = (each for each in _mounts_seen_by(entry.name) if each.device == own.device)
+            names = {name for mount in same for name in _names_of(inside, mount)}
+            by_namespace[namespace] = sorted(names - {path})
+        if by_namespace[namespace]:
+            yield int(entry.name), by_namespace[namespace]
+
+
+def _names_of(inside: Path, mount: Mount) -> Iterator[Path]:
+    """What a directory of the mounted filesystem is called there, or a part of it that is mounted by itself."""
+    if mount.root == inside or mount.root in inside.parents:
+        yield mount.point / inside.relative_to(mount.root)
+    elif inside in mount.root.parents:
+        yield mount.point
+
+
 def parse_mounts(mountinfo: str) -> List[Mount]:
     """Of proc(5) mountinfo."""
     mounts = []

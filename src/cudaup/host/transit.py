@@ -72,4 +72,4 @@ def as_json(transit: Transit) -> Json:
 
 def write(layout: Layout, transit: Transit) -> None:
     """Only under the lease lock: renewals and the activate both write it."""
-    write_json(layout.transit, as_json(transit))
+    write_json(layout.transit, as_json(transit), reserve=layout.ballast)
