@@ -9,7 +9,7 @@ from typing import Any
 
 from cudaup.app.ports import Clock, HostReply, Links, RunJournal
 from cudaup.app.renewals import Renewals
-from cudaup.domain.errors import ConnectionFailed, CudaupError, HostRefused
+from cudaup.domain.errors import ConnectionFailed, CudaupError, HostFailed, HostRefused
 from cudaup.domain.events import Event, Kind
 from cudaup.domain.facts import SmokeCase
 from cudaup.domain.inventory import Host
@@ -124,6 +124,14 @@ def call(
     return run.links.link(member.host).call([*argv, *epoch], timeout_s=timeout_s, on_event=on_event)
 
 
+def demand(run: Run, member: Member, argv: list[str]) -> HostReply:
+    """As `call`, where only a result will do. Raises HostFailed too."""
+    reply = call(run, member, argv)
+    if reply.kind == "failed":
+        raise HostFailed(reply.text, host=member.name)
+    return reply
+
+
 def settle(
     run: Run, member: Member, outcome: Outcome, reason: str, *, smoke: tuple[SmokeCase, ...] = (), to: str | None = None
 ) -> None:
@@ -165,7 +173,7 @@ def settle_if_nothing_to_do(run: Run, member: Member) -> None:
 def take_lease(run: Run, member: Member, *, reason: str, ttl_s: float, take_over: bool = False) -> None:
     argv = ["lease", "take", "--holder", run.holder, "--run", run.id, "--reason", reason, "--ttl", f"{ttl_s:g}"]
     with step(run, member, Action.LEASE) as notes:
-        reply = call(run, member, [*argv, *(["--take-over"] if take_over else [])])
+        reply = demand(run, member, [*argv, *(["--take-over"] if take_over else [])])
         member.epoch = int(reply.data["lease"]["epoch"])
         run.renewals.add(member.host, member.epoch)
         notes.text = f"epoch {member.epoch}"
@@ -178,7 +186,7 @@ def release_lease(run: Run, member: Member) -> None:
     run.renewals.remove(member.host)
     try:
         with step(run, member, Action.RELEASE) as notes:
-            call(run, member, ["lease", "release"])
+            demand(run, member, ["lease", "release"])
             notes.text = "free"
     except CudaupError:
         pass

@@ -8,8 +8,8 @@ from typing import Any
 
 from cudaup.app.ports import HostReply
 from cudaup.app.reconcile import REVERT_GRACE_S, Seen, ask_until_settled
-from cudaup.app.run import Member, Notes, Run, call, close_step, end, open_step, settle, step
-from cudaup.domain.errors import ConnectionFailed, CudaupError, HostProgramBroken, HostRefused
+from cudaup.app.run import Member, Notes, Run, call, close_step, demand, end, open_step, settle, step
+from cudaup.domain.errors import ConnectionFailed, CudaupError, HostFailed, HostProgramBroken, HostRefused
 from cudaup.domain.facts import SmokeCase
 from cudaup.domain.journal import Phase
 from cudaup.domain.outcome import Outcome
@@ -130,7 +130,7 @@ def _confirm_within(run: Run, member: Member, ttl_s: float) -> None:
     deadline = run.clock.monotonic() + ttl_s
     while True:
         try:
-            call(run, member, ["confirm"])
+            demand(run, member, ["confirm"])
         except ConnectionFailed:
             if run.clock.monotonic() >= deadline:
                 raise
@@ -147,7 +147,7 @@ def _not_confirmed(run: Run, stack: Stack, member: Member, error: CudaupError, s
         open_step(run, member, Action.ROLLBACK)
         close_step(run, member, Action.ROLLBACK, Phase.DONE, Notes(text="the host put itself back"))
         end(run, member, found.outcome, f"{why}; the host put itself back", smoke=smoke)
-    elif found.origin is not None and isinstance(error, HostRefused):
+    elif found.origin is not None and isinstance(error, (HostRefused, HostFailed)):
         # While we renew, its timer would wait for us; so it is told.
         go_back(run, member, found.origin, ttl_s=stack.timers.ttl_s, why=why)
     else:

@@ -84,6 +84,10 @@ class HostRefused(CudaupError):
         self.code = code
 
 
+class HostFailed(CudaupError):
+    """The host program tried, and could not: a disk that is full or read-only, most likely."""
+
+
 class HostProgramBroken(CudaupError):
     """The host program crashed or answered something that is not its protocol."""
 
