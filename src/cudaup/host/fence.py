@@ -59,7 +59,8 @@ def _outcome(journal: Journal, seq: int) -> Iterator[None]:
             journal.failed(seq, {"error": f"{type(error).__name__}: {error}"})
         raise
     if journal.is_there():  # `forget` takes it away with everything else
-        journal.done(seq)
+        with suppress(OSError):  # what is done is done, and the answer says so; recovery closes the intent
+            journal.done(seq)
 
 
 @contextmanager
@@ -79,11 +80,9 @@ def _by_hand(ctx: Context, op: str) -> Iterator[int]:
     mine = _claim_by_hand(ctx, op)
     try:
         yield mine
-    except BaseException:
+    finally:
         with suppress(OSError):  # as above; a by-hand lease of a process that is gone binds nobody
             _give_back(ctx, mine)
-        raise
-    _give_back(ctx, mine)
 
 
 def _claim_by_hand(ctx: Context, op: str) -> int:

@@ -1,5 +1,6 @@
 """activate, confirm, the timer, rollback and recover, with a service that really runs."""
 
+import errno
 import json
 import os
 import shutil
@@ -384,6 +385,25 @@ def test_a_rollback_killed_half_way_is_finished_by_the_timer_at_once(
     monkeypatch.undo()
     assert deadman.fire(machine.ctx)["state"] == "reverted-proven"
     assert (machine.served_from(), generations.current_id(machine.ctx.layout)) == (f".ml-env.{adopted}", adopted)
+
+
+def test_what_is_done_is_not_refused_for_a_record_that_cannot_be_written(
+    machine: Machine, adopted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen on a disk gone read-only right after the way back: proven, and told as `refused: nothing was changed`."""
+    epoch = activated(machine)
+    confirm.confirm(machine.call(epoch))
+    lease.release(machine.call(epoch))
+    done = Journal.done
+
+    def done_while_in_transit(journal: Journal, seq: int, detail: Json | None = None) -> None:
+        if ("transit-end", epoch + 1) in {(each["op"], each["epoch"]) for each in journal.entries()}:
+            raise OSError(errno.EROFS, "Read-only file system")
+        done(journal, seq, detail)
+
+    monkeypatch.setattr(Journal, "done", done_while_in_transit)
+    assert rollback.rollback(machine.call(None, to=None))["state"] == "rolled-back-proven"
+    assert generations.current_id(machine.ctx.layout) == adopted
 
 
 _HOLDER = """
