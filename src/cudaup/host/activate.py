@@ -94,7 +94,7 @@ def _verified(ctx: Context, target: str) -> Affected:
     hooks.require_there(ctx.options["hooks"])
     affected = services.affected(ctx, origin, ctx.options["hooks"])
     if affected.left_down:
-        ctx.channel.event("verify", "note", f"down on purpose, and left so: {', '.join(affected.left_down)}")
+        ctx.channel.event("verify", "note", f"down, and left so: {', '.join(affected.left_down)}")
     return affected
 
 
