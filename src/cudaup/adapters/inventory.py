@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from cudaup.domain.errors import UsageError
+from cudaup.domain.errors import UnsupportedSetting, UsageError
 from cudaup.domain.inventory import Host
 from cudaup.domain.inventory_vars import CONNECTION_VARIABLES, host_from_vars, needs_ansible
 
@@ -33,6 +33,8 @@ class AnsibleInventories:
 
     def read(self, sources: Sequence[str], limit: str | None) -> tuple[Host, ...]:
         """Raises UsageError with Ansible's own words, UnsupportedSetting by host and variable."""
+        if not all(sources):
+            raise UsageError("an inventory with no name", fix="-i PATH, or -i HOST, with the comma")
         where = [word for source in sources for word in ("-i", source)]
         listing = json.loads(_ansible("inventory", [*where, "--list", *(["--limit", limit] if limit else [])], sources))
         variables: dict[str, dict[str, Any]] = listing.pop("_meta", {}).get("hostvars", {})
@@ -47,7 +49,22 @@ class AnsibleInventories:
         wanted = {name: _connection_variables(variables.get(name, {})) for name in names}
         for name, resolved in _resolved(wanted, where, sources).items():
             wanted[name] = {**wanted[name], **resolved}
-        return tuple(host_from_vars(name, wanted[name]) for name in names)
+        return _hosts(wanted)
+
+
+def _hosts(wanted: Mapping[str, Mapping[str, Any]]) -> tuple[Host, ...]:
+    """All that is wrong comes at once: an inventory of 200 hosts is mended in one go."""
+    hosts, problems = [], []
+    for name, variables in wanted.items():
+        try:
+            hosts.append(host_from_vars(name, variables))
+        except UnsupportedSetting as error:
+            problems.append(error)
+    if len(problems) > 1:
+        raise UnsupportedSetting("\n".join(map(str, problems)))
+    if problems:
+        raise problems[0]
+    return tuple(hosts)
 
 
 def _connection_variables(variables: Mapping[str, Any]) -> dict[str, Any]:

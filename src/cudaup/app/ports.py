@@ -17,13 +17,10 @@ OnHostEvent = Callable[[Json], None]
 
 @dataclass(frozen=True, kw_only=True)
 class HostReply:
-    """The host program's last object: `kind` is `result` or `failed` (refusals are raised)."""
+    """What a verb found or did. `failure`: what went wrong, of an answer that was caught as HostFailed."""
 
-    kind: str
     data: Json
-    code: str = ""
-    text: str = ""
-    seconds: float = 0.0
+    failure: str = ""
 
 
 class HostLink(Protocol):
@@ -39,8 +36,9 @@ class HostLink(Protocol):
     ) -> HostReply:
         """Run one verb of the host program.
 
-        Raises HostRefused (nothing changed), HostProgramBroken, ConnectionFailed and its kinds. A broken
-        connection says nothing about whether the verb went on: read the host's state before trying again.
+        Raises HostRefused (nothing changed), HostFailed (its state says what became), HostProgramBroken,
+        ConnectionFailed and its kinds. A broken connection says nothing about whether the verb went on: read the
+        host's state before trying again.
         """
         ...
 

@@ -8,8 +8,20 @@ from typing import Any
 
 from cudaup.app.ports import HostReply
 from cudaup.app.reconcile import REVERT_GRACE_S, Seen, ask_until_settled
-from cudaup.app.run import SHORT_LIMIT_S, Member, Notes, Run, call, close_step, end, open_step, settle, step
-from cudaup.domain.errors import ConnectionFailed, CudaupError, HostProgramBroken, HostRefused
+from cudaup.app.run import (
+    IN_TRANSIT,
+    SHORT_LIMIT_S,
+    Member,
+    Notes,
+    Run,
+    call,
+    close_step,
+    end,
+    open_step,
+    settle,
+    step,
+)
+from cudaup.domain.errors import ConnectionFailed, CudaupError, HostFailed, HostProgramBroken, HostRefused
 from cudaup.domain.facts import SmokeCase
 from cudaup.domain.journal import Phase
 from cudaup.domain.outcome import Outcome
@@ -20,7 +32,6 @@ from cudaup.domain.stack import Stack, health_json, hooks_json, smoke_suite
 _CEILING_GRACE_S = 240.0
 _GO_BACK_LIMIT_S = 900.0
 _CONFIRM_AGAIN_S = 1.0
-_IN_TRANSIT = "in-transit"
 
 _OUTCOMES = {
     "reverted-proven": Outcome.ROLLED_BACK,
@@ -43,9 +54,9 @@ def switch(run: Run, stack: Stack, member: Member) -> None:
     if reply is None:
         return
     smoke = _cases(reply.data, "smoke")
-    if reply.kind == "failed":
-        close_step(run, member, Action.ACTIVATE, Phase.FAILED, Notes(text=reply.text, data=dict(reply.data)))
-        end(run, member, _outcome(reply.data), reply.text, smoke=smoke, to=reply.data.get("from"))
+    if reply.failure:
+        close_step(run, member, Action.ACTIVATE, Phase.FAILED, Notes(text=reply.failure, data=dict(reply.data)))
+        end(run, member, _outcome(reply.data), reply.failure, smoke=smoke, to=reply.data.get("from"))
         return
     notes = Notes(text="proven, awaits its confirmation", data=dict(reply.data))
     close_step(run, member, Action.ACTIVATE, Phase.DONE, notes)
@@ -58,8 +69,8 @@ def go_back(run: Run, member: Member, to: str, *, ttl_s: float, why: str = "") -
     reply = _attempt(run, member, Action.ROLLBACK, argv, timeout_s=_GO_BACK_LIMIT_S, ttl_s=ttl_s)
     if reply is None:
         return
-    text = reply.text or "; ".join(reply.data.get("problems", ()))
-    phase = Phase.FAILED if reply.kind == "failed" else Phase.DONE
+    text = reply.failure or "; ".join(reply.data.get("problems", ()))
+    phase = Phase.FAILED if reply.failure else Phase.DONE
     close_step(run, member, Action.ROLLBACK, phase, Notes(text=text, data=dict(reply.data)))
     outcome = _outcome(reply.data)
     told = [why, f"on {to}, {'proven' if outcome is Outcome.ROLLED_BACK else 'not proven'}", text]
@@ -75,7 +86,12 @@ def _attempt(
     """
     open_step(run, member, action)
     try:
-        reply = call(run, member, argv, timeout_s=timeout_s, action=action)
+        return call(run, member, argv, timeout_s=timeout_s, action=action)
+    except HostFailed as error:
+        if error.data.get("state") != IN_TRANSIT:
+            return HostReply(data=error.data, failure=error.what)
+        # It can record nothing just now, and goes on trying.
+        return _look_up(run, member, action, error, ttl_s=ttl_s, is_working=False)
     except HostRefused as error:
         close_step(run, member, action, Phase.REFUSED, Notes(text=error.told))
         end(run, member, Outcome.REFUSED, error.told)
@@ -84,9 +100,6 @@ def _attempt(
         return _look_up(run, member, action, error, ttl_s=ttl_s, is_working=False)
     except CudaupError as error:
         return _look_up(run, member, action, error, ttl_s=ttl_s)
-    if reply.data.get("state") == _IN_TRANSIT:  # it can record nothing just now, and goes on trying
-        return _look_up(run, member, action, CudaupError(reply.text), ttl_s=ttl_s, is_working=False)
-    return reply
 
 
 def _look_up(
@@ -100,7 +113,7 @@ def _look_up(
     found = ask_until_settled(run, member, ttl_s=ttl_s)
     if found.seen is Seen.AWAITS_CONFIRM and action is Action.ACTIVATE:
         run.renewals.add(member.host, member.epoch or 0)
-        return HostReply(kind="result", data={"from": found.origin})
+        return HostReply(data={"from": found.origin})
     if found.outcome is None:
         settle(run, member, Outcome.IN_TRANSIT, f"{lost}; its timer decides: see `cudaup status`")
     elif found.seen is Seen.NEVER_BEGAN:

@@ -76,7 +76,7 @@ class Lease(Observed):
 
 
 class Transit(Observed):
-    """There exactly while a host is between two generations."""
+    """There exactly while a host is between two generations. `abandoned`: its timer should have put it back."""
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -85,6 +85,7 @@ class Transit(Observed):
     epoch: int
     phase: str
     units: tuple[str, ...] = ()
+    abandoned: bool = False
     timer_alive: bool = True
 
 
@@ -116,7 +117,10 @@ class LastEnd(Observed):
 
 
 class HostStatus(Observed):
-    """What cudaup itself has on the host; `busy` names the change that is under way right now."""
+    """What cudaup itself has on the host; `busy` names the change that is under way right now.
+
+    `damage` says in words what is not as cudaup left it.
+    """
 
     root: str
     current: GenerationSummary | None = None
@@ -127,6 +131,7 @@ class HostStatus(Observed):
     adopted: tuple[Adopted, ...] = ()
     services: tuple[Service, ...] = ()
     last_end: LastEnd | None = None
+    damage: tuple[str, ...] = ()
     busy: str | None = None
     installed_sha256: str | None = None
 
@@ -263,4 +268,6 @@ def is_settled(observed: Facts | Unreachable) -> bool:
     status = observed.cudaup
     if observed.services_down:
         return False
-    return status is None or (status.transit is None and status.lease.state is not LeaseState.QUARANTINED)
+    if status is None:
+        return True
+    return status.transit is None and status.lease.state is not LeaseState.QUARANTINED and not status.damage

@@ -86,9 +86,7 @@ def _verified(ctx: Context, target: str) -> Affected:
     if origin is None:
         raise Refused("not-found", "there is no current generation to go back to", "adopt the environment first")
     generations.load(ctx.layout, target)
-    known = adoption.read(ctx.layout)
-    if known is not None and not known.is_in_place(ctx.layout):
-        raise Refused("unsafe", f"`{known.path}` does not lead to `{adoption.link_text(ctx.layout)}`", "run `recover`")
+    guards.require_in_place(ctx)
     guards.require_verified(ctx, origin)
     guards.require_verified(ctx, target)
     hooks.require_there(ctx.options["hooks"])

@@ -1,6 +1,6 @@
 """What a change asks of the host before it touches anything. Each raises Refused."""
 
-from cudaup.host import manifest, transit
+from cudaup.host import adoption, manifest, transit
 from cudaup.host.protocol import Context, Refused
 
 
@@ -9,6 +9,13 @@ def require_settled(ctx: Context) -> None:
     if pending is not None:
         text = f"the host is in transit from {pending.origin} to {pending.target} ({pending.phase})"
         raise Refused("in-transit", text, "confirm or roll back, or let the timer do it")
+
+
+def require_in_place(ctx: Context) -> None:
+    known, link = adoption.read(ctx.layout), adoption.link_text(ctx.layout)
+    if known is not None and not known.is_in_place(ctx.layout):
+        fix = f"move what is there away, then `ln -s {link} {known.path}`"
+        raise Refused("unsafe", f"`{known.path}` does not lead to `{link}`", fix)
 
 
 def require_verified(ctx: Context, generation_id: str) -> None:

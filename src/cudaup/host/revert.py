@@ -140,7 +140,8 @@ def _settle(ctx: Context, change: Mutation, pending: Transit, outcome: Reverted,
         generations.update(layout, pending.origin, proven=now, confirmed=True)
     else:
         lease.quarantine(ctx, f"going back to {pending.origin}: {'; '.join(outcome.problems)}")
-    if not generations.load(layout, pending.target)["confirmed"]:
+    left = generations.find(layout, pending.target)
+    if left is not None and not left["confirmed"]:
         generations.update(layout, pending.target, failed=now)
     layout.failed.mkdir(exist_ok=True)
     evidence = {"generation": pending.target, "why": why, "time": now, **outcome._asdict()}

@@ -98,6 +98,10 @@ def remove_all(ctx: Context) -> None:
         ctx.systemd.reload()
 
 
+def has_drop_in(ctx: Context, unit: str) -> bool:
+    return _drop_in(ctx, unit).is_file()
+
+
 def _drop_in(ctx: Context, unit: str) -> Path:
     return ctx.systemd.unit_dir / f"{unit}.d" / _DROP_IN
 

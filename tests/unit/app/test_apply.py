@@ -64,12 +64,20 @@ def test_a_way_back_without_proof_is_said_to_be_unproven_and_stays_quarantined()
     assert fleet.hosts["a"].state["lease"]["state"] == "quarantined"
 
 
-def test_the_budget_of_the_fleet_stops_a_bad_stack_before_its_last_wave() -> None:
-    fleet = fleet_of(*(FakeHost(name, smoke_passes=False) for name in "abcdef"))
+def test_a_stack_that_fails_on_the_first_host_goes_no_further() -> None:
+    fleet = fleet_of(*(FakeHost(name, smoke_passes=False) for name in "abc"))
     report = applied(fleet)
-    assert list(outcomes(report).values()) == [Outcome.ROLLED_BACK] * 3 + [Outcome.REFUSED] * 3
-    why = "3 of 1 allowed failures used by a (rolled-back), b (rolled-back), c (rolled-back)"
-    assert report.hosts[5].reason == f"not begun: {why}"
+    assert list(outcomes(report).values()) == [Outcome.ROLLED_BACK, Outcome.REFUSED, Outcome.REFUSED]
+    why = "it has worked nowhere yet; 1 of 1 allowed failures used by a (rolled-back)"
+    assert report.hosts[2].reason == f"not begun: {why}"
+
+
+def test_the_budget_of_the_fleet_stops_a_bad_stack_before_its_last_wave() -> None:
+    fleet = fleet_of(*(FakeHost(name, smoke_passes=name == "a") for name in "abcdef"))
+    report = applied(fleet)
+    ends = [Outcome.APPLIED, Outcome.ROLLED_BACK, Outcome.ROLLED_BACK, *[Outcome.REFUSED] * 3]
+    assert list(outcomes(report).values()) == ends
+    assert report.hosts[5].reason == "not begun: 2 of 1 allowed failures used by b (rolled-back), c (rolled-back)"
     assert "activate" not in fleet.hosts["f"].calls
 
 
