@@ -174,7 +174,7 @@ def _left_alone(facts: Facts, stack: Stack) -> Iterator[str]:
         yield f"{', '.join(toolkit.path for toolkit in facts.toolkits)} stays"
     for service in facts.services:
         if service.stays_down:
-            yield f"{service.unit} is {service.active}, down on purpose, and stays so"
+            yield f"{service.unit} is {service.active} and stays so"
     known = facts.cudaup.with_digest(stack.digest()) if facts.cudaup else None
     if known is not None:
         yield f"generation {known.id} is built already"

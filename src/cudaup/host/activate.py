@@ -76,6 +76,9 @@ def activate(ctx: Context) -> Json:
             _forward(attempt)
         except (Failed, Refused, OSError, KeyboardInterrupt) as error:
             raise _gone_back(attempt, error) from error
+        except Exception as bug:  # the service must not wait for the timer because of it
+            _gone_back(attempt, bug)
+            raise
         revert.mark(ctx, transit.AWAITING_CONFIRM)
         return {"state": transit.AWAITING_CONFIRM, **attempt.data(), "live": attempt.live}
 
@@ -89,10 +92,10 @@ def _verified(ctx: Context, target: str) -> Affected:
     guards.require_in_place(ctx)
     guards.require_way_back(ctx, origin)
     guards.require_verified(ctx, target)
-    hooks.require_there(ctx.options["hooks"])
+    hooks.require_usable(ctx.options["hooks"])
     affected = services.affected(ctx, origin, ctx.options["hooks"])
     if affected.left_down:
-        ctx.channel.event("verify", "note", f"down on purpose, and left so: {', '.join(affected.left_down)}")
+        ctx.channel.event("verify", "note", f"down, and left so: {', '.join(affected.left_down)}")
     return affected
 
 

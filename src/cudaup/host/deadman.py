@@ -14,6 +14,7 @@ from cudaup.host.fence import Mutation
 from cudaup.host.layout import Layout
 from cudaup.host.protocol import Context, Json, Refused
 from cudaup.host.transit import Transit
+from cudaup.host.units import RECOVER_UNIT
 
 _POLL_S = 0.5
 _APPEARS_WITHIN_S = 10
@@ -56,9 +57,9 @@ def _start(ctx: Context, number: int) -> None:
 
 def begin_at_boot(ctx: Context) -> None:
     """The rest of a revert needs what boots behind `recover`: the services, and for the hooks a network."""
-    after = [f"{key}=network-online.target" for key in ("Wants", "After")]
+    network = "network-online.target"
     try:
-        _run_transient(ctx, "boot", [*_SETTINGS, *after], _argv(ctx))
+        _run_transient(ctx, "boot", [*_SETTINGS, f"Wants={network}", f"After={network} {RECOVER_UNIT}"], _argv(ctx))
     except Refused as error:
         ctx.channel.event("arm", "note", error.text)
 

@@ -13,11 +13,15 @@ from cudaup.host.protocol import Context, Failed, Json, Refused
 from cudaup.host.systemd import ShouldStop, never
 
 DRAIN, STOP, START, BENCH, UNDRAIN = "drain", "stop", "start", "bench", "undrain"
+_NAMES = (DRAIN, STOP, START, BENCH, UNDRAIN)
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-def require_there(wanted: Json) -> None:
-    """Refused `not-found`: one that is missed only when its turn comes has stopped the service for nothing."""
+def require_usable(wanted: Json) -> None:
+    """Refused `usage` or `not-found`: one missed only when its turn comes has stopped the service for nothing."""
+    for name, hook in wanted.items():
+        if name not in _NAMES or not hook.get("command") or not isinstance(hook.get("timeout_s"), (int, float)):
+            raise Refused("usage", f"no hook: `{name}` {hook}", f"one of {', '.join(_NAMES)}, command and timeout_s")
     missing = [f"{name}: `{hook['command'][0]}`" for name, hook in wanted.items() if not _finds(hook["command"][0])]
     if missing:
         raise Refused("not-found", f"hooks that are not on this host: {', '.join(missing)}", "install their programs")
@@ -55,4 +59,4 @@ def _environment(ctx: Context) -> Dict[str, str]:
     """The same whoever calls: a login, the timer, recovery at boot."""
     home = pwd.getpwuid(os.geteuid()).pw_dir
     base = {"PATH": _PATH, "HOME": home, "LANG": "C.UTF-8"}
-    return {**base, "CUDAUP_ROOT": str(ctx.root), "CUDAUP_GENERATION": str(generations.current_id(ctx.layout))}
+    return {**base, "CUDAUP_ROOT": str(ctx.root), "CUDAUP_GENERATION": generations.current_id(ctx.layout) or ""}

@@ -18,7 +18,7 @@ _TRIGGERS = (".socket", ".timer", ".path")
 
 
 class Running(NamedTuple):
-    """`foreign` are processes from the path that belong to no service: they are named, never killed."""
+    """Of `units` some may have no process now. `foreign` belong to none: they are named, never killed."""
 
     units: Tuple[str, ...]
     foreign: Tuple[Use, ...]
@@ -49,13 +49,14 @@ def running_from(ctx: Context, places: Sequence[Path]) -> Running:
             foreign.append(use)
         else:
             found[unit] = None
-    found.update(dict.fromkeys(_about_to_run(ctx, places)))
+    found.update(dict.fromkeys(_would_run_from(ctx, places)))
     return Running(tuple(sorted(found)), tuple(foreign))
 
 
-def _about_to_run(ctx: Context, places: Sequence[Path]) -> List[str]:
-    restarting = ctx.systemd.restarting() if ctx.systemd.is_running() else {}
-    return [unit for unit, runs in restarting.items() if any(f"{place}/" in runs for place in places)]
+def _would_run_from(ctx: Context, places: Sequence[Path]) -> List[str]:
+    """A job until its time comes, or a service that crashed: it has no process that tells of it."""
+    programs = ctx.systemd.programs() if ctx.systemd.is_running() else {}
+    return [unit for unit, paths in programs.items() if any(processes.is_under(path, places) for path in paths)]
 
 
 def affected(ctx: Context, generation_id: str, wanted: Json) -> Affected:
@@ -92,6 +93,8 @@ def _require_no_binds(ctx: Context, generation_id: str, running: Sequence[str]) 
 
 
 def _require_restartable(name: str, state: UnitState) -> None:
+    if state.is_down:
+        return
     if state.is_job:
         raise Refused("busy", f"`{name}` is a job at work, and would be cut short", "wait until it has ended")
     if state.is_transient or not state.can_start:

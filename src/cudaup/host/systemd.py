@@ -1,5 +1,6 @@
 """The only caller of systemctl and systemd-run. Where systemd does not run there are no units, and that is said."""
 
+import re
 from pathlib import Path
 from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -78,11 +79,14 @@ class Systemd:
             dependents=tuple(name for key in _DEPENDENTS for name in fields.get(key, "").split()),
         )
 
-    def restarting(self) -> Dict[str, str]:
-        """Units that died and that systemd starts again in a moment: no process tells of them. With what they run."""
-        listed = _run(["systemctl", "list-units", "--type=service", "--state=auto-restart", "--plain", "--no-legend"])
-        names = [line.split()[0] for line in listed.text.splitlines() if listed.ok and line.strip()]
-        return {name: _run(["systemctl", "show", name, "--property=ExecStart"]).text for name in names}
+    def programs(self) -> Dict[str, List[str]]:
+        """What the services that systemd knows would start: also those that are between two lives just now."""
+        shown = _run(["systemctl", "show", "--all", "*.service", "--property=Id,ExecStart"]).text
+        found = {}
+        for unit in shown.split("\n\n"):
+            for name in re.findall(r"^Id=(.+)$", unit, re.MULTILINE):
+                found[name] = re.findall(r"^ExecStart=\{ path=(.+?) ; ", unit, re.MULTILINE)
+        return found
 
     def start(self, *units: str, should_stop: ShouldStop = never) -> CallResult:
         """All at once. Waits until they are up, which for a service that loads a model first is long."""

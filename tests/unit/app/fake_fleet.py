@@ -137,7 +137,7 @@ class FakeHost:
     def _revert(self) -> None:
         self.state["current"], self.state["transit"] = OLD, None
         self._ended(self.revert_ends)
-        if self.revert_ends != "proven":
+        if self.revert_ends not in {"proven", "refused"}:
             self.state["lease"] = {"state": "quarantined", "epoch": self._epoch, "reason": "no proof"}
 
     def _ended(self, how: str) -> None:

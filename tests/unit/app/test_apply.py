@@ -171,6 +171,7 @@ def test_a_way_back_that_failed_is_exit_code_6() -> None:
         ("proven", Outcome.ROLLED_BACK),
         ("unproven", Outcome.ROLLBACK_UNPROVEN),
         ("failed", Outcome.ROLLBACK_FAILED),
+        ("refused", Outcome.REFUSED),
     ],
 )
 def test_how_a_lost_host_went_back_is_read_from_its_own_record(end: str, outcome: Outcome) -> None:

@@ -76,8 +76,8 @@ class LocalSystemd(Systemd):
         state = UnitState("active" if is_up else "inactive", process.pid if process and is_up else 0, None)
         return state._replace(**self.settings.get(unit, {}))
 
-    def restarting(self) -> dict[str, str]:
-        return {}
+    def programs(self) -> dict[str, list[str]]:
+        return {unit: command[:1] for unit, command in self.commands.items() if unit in self.running}
 
     def start(self, *units: str, should_stop: ShouldStop = never) -> CallResult:
         if should_stop():
