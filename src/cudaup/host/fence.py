@@ -37,10 +37,12 @@ def mutation(
 ) -> Iterator[Mutation]:
     """Hold the host for one change.
 
-    Refused `busy`, `stale-epoch`, `lease-held` or `quarantined`. `own_right` is for putting the host back: the
-    timer, recovery after a boot and a rollback by hand in transit need nobody's lease.
+    Refused `busy`, `stale-epoch`, `lease-held`, `quarantined` or `unsafe`. `own_right` is for putting the host back:
+    the timer, recovery after a boot and a rollback by hand in transit need nobody's lease, and a mode that somebody
+    changed meanwhile does not keep them from it.
     """
-    prepare_root(ctx.layout)
+    if not own_right:
+        prepare_root(ctx.layout)
     with held(ctx.layout.lock, op, ctx.clock, wait_s), _authority(ctx, op, own_right=own_right) as epoch:
         ballast.lay_where_there_is_room(ctx.layout)
         journal = Journal(ctx.layout, ctx.clock)

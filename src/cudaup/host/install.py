@@ -25,10 +25,10 @@ def install(ctx: Context) -> Json:
     is_new = not _is_installed(ctx.layout, digest)
     if ctx.dry_run:
         return {"would": f"install `{ctx.layout.program}`" if is_new else "nothing", "sha256": digest}
+    _require_only_root(ctx)
     with fence.mutation(ctx, "host-install", {"sha256": digest}):
         if is_new and transit.read(ctx.layout) is not None:
             raise Refused("in-transit", "the timer runs from the installed program", "settle the host first")
-        _require_only_root(ctx)
         ctx.layout.program.parent.mkdir(exist_ok=True, mode=0o755)
         if is_new:
             write_atomic(ctx.layout.program, _FIRST_LINE + content, _MODE)

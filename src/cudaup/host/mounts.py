@@ -55,9 +55,9 @@ def prepare_root(layout: Layout) -> None:
         _require_fit(layout.root)
         layout.root.mkdir(parents=True, mode=0o755)
         _require_own_way(layout)
+    _require_own(layout)
     for folder in (layout.generations, layout.links):
         folder.mkdir(exist_ok=True, mode=0o755)
-    _require_own(layout)
 
 
 def _require_fit(root: Path) -> None:

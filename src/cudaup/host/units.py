@@ -96,6 +96,7 @@ def remove_all(ctx: Context) -> None:
         _remove_if_empty(path.parent)
     if removed:
         ctx.systemd.reload()
+        ctx.systemd.reset_failed(RECOVER_UNIT)  # a failed unit stays known, file or not
 
 
 def has_drop_in(ctx: Context, unit: str) -> bool:

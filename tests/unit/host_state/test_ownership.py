@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.unit.host_state.machine import HandClock, Machine
+from tests.unit.host_state.machine import TIMES, HandClock, Machine
 
 from cudaup.adapters.hostprogram import zipapp
-from cudaup.host import adopt, files, locks, ownership
+from cudaup.host import activate, adopt, confirm, deadman, files, generations, locks, ownership
 from cudaup.host.journal import Journal
 from cudaup.host.layout import Layout
 from cudaup.host.mounts import prepare_root
@@ -187,6 +187,19 @@ def test_a_root_that_others_could_change_is_refused_and_not_touched(
         assert refusal.value.code == "unsafe"
         assert refusal.value.fix
     assert tree(machine.folder / "opt") == before
+
+
+def test_a_mode_that_somebody_changed_meanwhile_does_not_keep_the_timer_from_reverting(
+    machine: Machine, adopted: str
+) -> None:
+    epoch = machine.take_lease()
+    activate.activate(machine.call(epoch, generation=machine.stage("0002-abcdef"), **TIMES))
+    machine.ctx.root.chmod(0o777)
+    with pytest.raises(Refused, match="can be written by others"):
+        confirm.confirm(machine.call(epoch))
+    machine.clock.now += 601
+    assert deadman.fire(machine.ctx)["state"] == "reverted-proven"
+    assert generations.current_id(machine.ctx.layout) == adopted
 
 
 def test_a_new_root_is_not_made_where_others_could_move_it_away(tmp_path: Path) -> None:
