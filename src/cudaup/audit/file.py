@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from typing import Dict, NamedTuple, Optional, Sequence
 
-from cudaup.audit import binary, verdict
+from cudaup.audit import abi, binary, verdict
 from cudaup.audit.binary import Reading
 from cudaup.audit.device import Device
 from cudaup.audit.window import File, Window
@@ -32,6 +32,7 @@ class FileAudit(NamedTuple):
     outside: int = 0
     loose: Sequence[str] = ()
     needs: Sequence[str] = ()
+    cuda_majors: Sequence[int] = ()
     notes: Sequence[str] = ()
     same_as: Optional[str] = None
     is_complete: bool = True
@@ -79,6 +80,7 @@ def described(shown: str, size: int, reading: Reading, device: Device) -> FileAu
         outside=reading.outside,
         loose=sorted({image.arch for image in reading.loose}),
         needs=reading.needs,
+        cuda_majors=abi.cuda_majors(reading.needs),
         notes=_notes(reading),
         is_complete=reading.is_complete,
     )

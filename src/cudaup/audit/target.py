@@ -96,10 +96,10 @@ def _unresolved(root: str, files: Sequence[FileAudit]) -> List[Fault]:
 def _other_major(files: Sequence[FileAudit]) -> List[Fault]:
     """Against torch's own CUDA; nothing where there is no torch."""
     torch = [file for file in files if abi.is_torch_library(file.path)]
-    wanted = {major for file in torch for major in abi.cuda_majors(file.needs)}
+    wanted = {major for file in torch for major in file.cuda_majors}
     by_major: Dict[int, List[str]] = {}
     for file in files:
-        for major in abi.cuda_majors(file.needs):
+        for major in file.cuda_majors:
             if wanted and major not in wanted:
                 by_major.setdefault(major, []).append(file.path)
     own = " and ".join(map(str, sorted(wanted)))

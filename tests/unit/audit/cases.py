@@ -25,3 +25,7 @@ def of_bytes(data: bytes, device: Device = SM120) -> FileAudit:
 
 def content(name: str) -> bytes:
     return (CASES / name).read_bytes()
+
+
+def without_section_table(data: bytes) -> bytes:
+    return data[:0x28] + bytes(8) + data[0x30:]

@@ -7,7 +7,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from tests.unit.audit.cases import CASES, CUOBJDUMP, SM120, audited, content, of_bytes
+from tests.unit.audit.cases import CASES, CUOBJDUMP, SM120, audited, content, of_bytes, without_section_table
 
 from cudaup.audit.device import Device
 from cudaup.audit.file import audit_path
@@ -124,10 +124,6 @@ def test_packing_and_ptx_isa_are_told() -> None:
 
 def test_needed_libraries_are_read() -> None:
     assert audited("other_torch.so").needs == ("libc10.so", "libcudart.so.12")
-
-
-def without_section_table(data: bytes) -> bytes:
-    return data[:0x28] + bytes(8) + data[0x30:]
 
 
 def test_a_file_without_a_section_table_is_searched_whole() -> None:
