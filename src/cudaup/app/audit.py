@@ -54,7 +54,7 @@ def _on_host(auditor: Auditor, links: Links, host: Host, generation: str | None,
     argv += ["--cuda", gpu.cuda] if gpu.cuda else []
     reply = links.link(host).call(argv, timeout_s=AUDIT_LIMIT_S)
     try:
-        return target_of(f"{host.name}:{reply.data['generation']}", gpu, dict(reply.data["audit"]))
+        return target_of(f"{host.name}:{reply.data['generation']}", gpu, {**reply.data["audit"], "kind": "generation"})
     except (KeyError, ValidationError) as error:
         raise HostProgramBroken("its audit cannot be read", host=host.name, found=str(error)) from error
 

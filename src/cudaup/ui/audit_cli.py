@@ -18,7 +18,7 @@ from cudaup.ui.audit_text import audit_text
 @click.argument("targets", metavar="TARGET...", nargs=-1)
 @click.option("-i", "--inventory", "sources", multiple=True, help="Ansible inventory: audit its hosts' generations.")
 @click.option("-l", "--limit", multiple=True, help="Ansible's host pattern.")
-@click.option("--generation", metavar="GEN", help="Of the hosts: id, number or start of its digest. Default: current.")
+@click.option("--generation", metavar="GEN", help="Of the hosts, by its id. Default: the current one.")
 @click.option("-s", "--stack", "stack_path", type=click.Path(path_type=Path), help="Take the GPU from this stack.")
 @click.option("--sm", metavar="SM", help="The GPU: 120, or 12.0. Default: the hosts' or the stack's.")
 @click.option(

@@ -34,7 +34,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: WheelServer
     protocol_version = "HTTP/1.1"
 
-    def do_GET(self) -> None:  # noqa: N802 - the library's name
+    def do_GET(self) -> None:
         server = self.server
         wanted = self.headers.get("Range")
         server.requests.append(wanted)

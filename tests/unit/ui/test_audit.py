@@ -12,6 +12,11 @@ from tests.unit.audit.cases import CASES
 
 from cudaup.ui.cli import main
 
+PROMISE = (
+    "An audit says that code is there, never that it works: whether the host-side code ever launches it on this GPU "
+    "cannot be seen here."
+)
+
 
 def ended(arguments: list[str]) -> int:
     with pytest.raises(SystemExit) as caught:
@@ -53,8 +58,7 @@ def test_the_table_tells_the_dead_first_and_what_that_costs(wheel: str, capsys: 
         "  loader of sgl_kernel: takes sgl_kernel/sm100/common_ops.abi3.so (precise math for SM120): full, 2 of 2",
         "  2 dead; 2 jit; 1 full; 1 no-gpu-code",
         "",
-        "An audit says that code is there, never that it works: whether the host-side code ever launches it on this GPU "
-        "cannot be seen here.",
+        PROMISE,
     ]
 
 
