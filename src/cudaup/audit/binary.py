@@ -99,15 +99,16 @@ def _elf(window: Window) -> Reading:
 def _by_sections(window: Window, reading: Reading) -> Reading:
     found: List[Found] = []
     outside: List[Found] = []
-    apart = 0
-    for section in reading.sections:
-        end = min(section.end, window.size)
+    apart = at = 0
+    for section in sorted(filter(_is_looked_at, reading.sections), key=lambda section: section.offset):
+        start, end = max(section.offset, at), min(section.end, window.size)  # sections that overlap are read once
+        at = max(at, end)
         if section.name == LINKED_APART and _has_loaded(reading.sections):
-            apart += sum(1 for _ in walk(window, section.offset, end))
+            apart += sum(1 for _ in walk(window, start, end))
         elif section.name in (LOADED, LINKED_APART):
-            found += walk(window, section.offset, end)
-        elif section.name in _ELSEWHERE:
-            outside += search(window, section.offset, end)
+            found += walk(window, start, end)
+        else:
+            outside += search(window, start, end)
         if section.end > window.size:
             found.append(Damage(section.offset, f"{section.name} ends at {section.end}, the file at {window.size}"))
     return _sorted([*found, *outside], reading._replace(apart=apart, outside=len(outside)))

@@ -16,6 +16,7 @@ _CONTAINER_VERSION = 1
 _ENTRY = struct.Struct("<HHIQIIHHIIIQQQ")
 _ENTRY_VERSION = 0x0101
 _LONGEST_ENTRY_HEADER = 1 << 16
+_MOST_PARTS, _MOST_ENTRIES, _MOST_DAMAGES = 1 << 18, 1 << 12, 1 << 10  # cuFFT has 24,000 containers of one image
 _KINDS = {1: "ptx", 2: "sass", 8: "lto-ir"}
 
 _LZ4, _ZSTD = 0x2000, 0x8000
@@ -82,6 +83,27 @@ def parse_fatbin(data: bytes) -> Sequence[Image]:
 
 def walk(window: Window, start: int, end: int) -> Iterator[Found]:
     """A run of containers and nothing else: what is neither container nor padding is told and passed over."""
+    return _bounded(_walk(window, start, end), start)
+
+
+def search(window: Window, start: int, end: int) -> Iterator[Found]:
+    """Containers among other data: only what surely is one counts. They are 8-aligned."""
+    return _bounded(_search(window, start, end), start)
+
+
+def _bounded(parts: Iterator[Found], start: int) -> Iterator[Found]:
+    """Made to hold millions of headers of nothing, a file would fill the memory."""
+    weight = damages = 0
+    for part in parts:
+        yield part
+        weight += 1 + (len(part.images) if isinstance(part, Container) else 0)
+        damages += isinstance(part, Damage)
+        if weight > _MOST_PARTS or damages > _MOST_DAMAGES:
+            yield Damage(start, f"more than {_MOST_PARTS} images or {_MOST_DAMAGES} bad places: the rest is not read")
+            return
+
+
+def _walk(window: Window, start: int, end: int) -> Iterator[Found]:
     offset = start
     while offset < end:
         found = window.find(_ANY_CONTAINER, offset, end)
@@ -94,8 +116,7 @@ def walk(window: Window, start: int, end: int) -> Iterator[Found]:
         yield part
 
 
-def search(window: Window, start: int, end: int) -> Iterator[Found]:
-    """Containers among other data: only what surely is one counts. They are 8-aligned."""
+def _search(window: Window, start: int, end: int) -> Iterator[Found]:
     offset = start
     while offset < end:
         offset = window.find(_SURE_CONTAINER, offset, end)
@@ -150,7 +171,9 @@ def _container(window: Window, offset: int, end: int) -> Tuple[Found, int]:
 
 
 def _entries(window: Window, offset: int, end: int) -> Iterator[Image]:
-    while offset < end:
+    for _ in range(_MOST_ENTRIES):
+        if offset >= end:
+            return
         data = window.read(offset, _ENTRY.size)
         if end - offset < _ENTRY.size or len(data) < _ENTRY.size:
             raise FatbinError(f"entry header at byte {offset} cut short")
@@ -172,3 +195,4 @@ def _entries(window: Window, offset: int, end: int) -> Iterator[Image]:
             unpacked or stored,  # 0 unless it is compressed
         )
         offset = following
+    raise FatbinError(f"a container with more than {_MOST_ENTRIES} images")

@@ -22,7 +22,9 @@ _END = struct.Struct("<4s4xHHIIH")
 _END_MAGIC, _END64_MAGIC = b"PK\x05\x06", b"PK\x06\x06"
 _LONGEST_COMMENT = 1 << 16
 
-Damaged = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, struct.error)
+# What zipfile raises on archives that somebody broke; ValueError is a seek to before the beginning.
+_DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, struct.error, ValueError)
+_METHODS = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
 
 
 class WheelError(ValueError):
@@ -46,7 +48,9 @@ def audit_wheel(stream: IO[bytes], device: Device, *, is_quick: bool = False) ->
             _check_overlap(archive, stream)
             files = list(_files(archive, device, is_quick=is_quick))
             return Wheel(files, _distributions(archive), archive.namelist())
-    except Damaged as error:
+    except WheelError:
+        raise
+    except _DAMAGED as error:
         raise WheelError(f"not a wheel: {error}") from error
 
 
@@ -73,6 +77,8 @@ def _refusal(member: zipfile.ZipInfo) -> str:
         return "its path leads out of the wheel"
     if member.flag_bits & _ENCRYPTED:
         return "encrypted"
+    if member.compress_type not in _METHODS:
+        return f"compression method {member.compress_type}, which wheels do not have"
     if member.file_size > max(_ALWAYS_FINE, _MOST_INFLATION * member.compress_size):
         return f"a zip bomb: {member.compress_size} bytes become {member.file_size}"
     return ""
@@ -86,7 +92,7 @@ def _file(archive: zipfile.ZipFile, member: zipfile.ZipInfo, device: Device, *, 
             passing = Passing(stream, member.file_size)
             reading = binary.read_passing(passing, lambda part: is_quick and _runs(part, device))
             return described(member.filename, member.file_size, reading, device)
-    except Damaged as error:
+    except _DAMAGED as error:
         return unreadable(member.filename, f"damaged in the wheel: {error}", member.file_size)
 
 

@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 from tests.unit.audit.cases import CASES, CUOBJDUMP, SM120, audited, content, of_bytes, without_section_table
 
+from cudaup.audit import binary, elf, fatbin
 from cudaup.audit.device import Device
 from cudaup.audit.file import audit_path
+from cudaup.audit.window import Bytes
 
+EMPTY_CONTAINER = struct.pack("<4sHHQ", b"\x50\xed\x55\xba", 1, 16, 0)
 BLIND = {"elsewhere.so", "hidden.so"}  # cuobjdump looks in one section only
 
 
@@ -192,6 +195,36 @@ def test_an_unknown_version_is_unreadable_not_dead() -> None:
         found = of_bytes(bytes(data))
         assert found.verdict == "unreadable"
         assert "version" in found.notes[0]
+
+
+def section_at(data: bytes, name: str) -> int:
+    """Where the row of that section is in the table."""
+    found = next(s for s in elf.sections(Bytes(data), elf.header(Bytes(data))) if s.name == name)
+    table, count = struct.unpack_from("<Q", data, 0x28)[0], struct.unpack_from("<H", data, 0x3C)[0]
+    return next(
+        at
+        for at in range(table, table + 64 * count, 64)
+        if struct.unpack_from("<Q", data, at + 0x18)[0] == found.offset
+    )
+
+
+def test_sections_that_overlap_are_read_once() -> None:
+    data = bytearray(content("partial.so"))
+    place = data[section_at(bytes(data), ".nv_fatbin") + 0x18 :][:16]
+    for other in (".eh_frame", ".init", ".text"):
+        at = section_at(bytes(data), other)
+        data[at : at + 4] = data[section_at(bytes(data), ".nv_fatbin") :][:4]  # its name
+        data[at + 0x18 : at + 0x28] = place
+    assert of_bytes(bytes(data)).containers == 2
+
+
+@pytest.mark.parametrize("filling", [b"\x50\xed\x55\xba" * 2, EMPTY_CONTAINER])
+def test_a_file_full_of_headers_is_not_kept_whole(filling: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fatbin, "_MOST_PARTS", 1000)
+    monkeypatch.setattr(fatbin, "_MOST_DAMAGES", 1000)
+    reading = binary.read(Bytes(filling * 5000))
+    assert 1000 < len(reading.containers) + len(reading.damages) < 1010
+    assert "the rest is not read" in reading.damages[-1].text
 
 
 def test_what_cannot_be_opened_is_unreadable(tmp_path: Path) -> None:
