@@ -10,6 +10,7 @@ from cudaup.audit.window import Kept, Passing, Window
 LOADED, LINKED_APART = ".nv_fatbin", "__nv_relfatbin"
 # NVIDIA's own libraries keep containers among other data there, where cuobjdump does not look.
 _ELSEWHERE = frozenset({".ldata", ".lrodata", ".cask_resource", ".rodata"})
+_LONGEST_NAMES = 1 << 16
 _CUBIN = re.compile(rb"\x7fELF\x02\x01\x01[\x33\x41][\x07\x08]")
 
 
@@ -70,7 +71,7 @@ def read_passing(stream: Passing, is_enough: Callable[[Container], bool]) -> Rea
     start = stream.read(0, 1 << 12)
     if start[:4] != elf.MAGIC or _is_cubin(start):
         return read(stream)
-    damages = _keep_dynamic(stream)
+    damages = _keep_descriptions(stream)
     found: List[Found] = []
     for part in search(stream, 0, stream.size):
         found.append(part)
@@ -154,13 +155,16 @@ def _needs(window: Window, head: elf.Header) -> Tuple[Sequence[str], Tuple[Damag
         return (), (Damage(0, f"needed libraries: byte {error} was not kept"),)
 
 
-def _keep_dynamic(stream: Passing) -> Tuple[Damage, ...]:
+def _keep_descriptions(stream: Passing) -> Tuple[Damage, ...]:
     try:
-        part = elf.dynamic_segment(elf.segments(stream.kept(), elf.header(stream.kept())))
+        head = elf.header(stream.kept())
+        part = elf.dynamic_segment(elf.segments(stream.kept(), head))
     except (elf.ElfError, KeyError) as error:
         return (Damage(0, f"segments: {error}"),)
     if part:
         stream.keep(part.offset, part.size)
+    names = min(head.sections_at, _LONGEST_NAMES)  # the linker puts them right before the table
+    stream.keep(head.sections_at - names, names + elf.SECTION_SIZE * head.sections)
     return ()
 
 

@@ -15,6 +15,7 @@ _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
 _DYNAMIC = struct.Struct("<qQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
+SECTION_SIZE = _SECTION.size
 _LITTLE_64 = b"\x02\x01"
 _NOBITS, _DYNSYM = 8, 11
 _PT_LOAD, _PT_DYNAMIC = 1, 2

@@ -6,7 +6,7 @@ from typing import IO, List, NamedTuple, Pattern, Protocol
 _FIRST_STEP, _LONGEST_STEP = 1 << 8, 1 << 20
 _OVERLAP = 15  # a match may lie across two blocks; no pattern is longer than 16 bytes
 
-_HEAD, _TAIL = 8 << 20, 2 << 20  # what of a stream is kept: where the linker puts what describes the rest
+_HEAD, _TAIL = 8 << 20, 8 << 20  # what of a stream is kept: where the linker puts what describes the rest
 _PASSING_STEP = 1 << 18
 
 
@@ -31,7 +31,7 @@ class Bytes:
         return self._data[offset : offset + size]
 
     def find(self, pattern: Pattern[bytes], start: int, end: int) -> int:
-        match = pattern.search(self._data, start, end)
+        match = pattern.search(self._data, min(start, self.size), min(end, self.size))
         return match.start() if match else -1
 
 
@@ -47,10 +47,12 @@ class File:
         start = offset - self._at
         if start >= 0 and start + size <= len(self._block):
             return self._block[start : start + size]
+        if offset >= self.size:  # perhaps more than any system call takes
+            return b""
         return os.pread(self._descriptor, size, offset)
 
     def find(self, pattern: Pattern[bytes], start: int, end: int) -> int:
-        step, offset = _FIRST_STEP, start
+        step, offset, end = _FIRST_STEP, start, min(end, self.size)
         while offset < end:
             block = os.pread(self._descriptor, min(step, end - offset), offset)
             match = pattern.search(block)
@@ -90,7 +92,7 @@ class Passing:
         return self._block[offset - self._at : offset - self._at + size]
 
     def find(self, pattern: Pattern[bytes], start: int, end: int) -> int:
-        offset = start
+        offset, end = start, min(end, self.size)
         while offset < end:
             match = pattern.search(self._block, max(offset - self._at, 0), max(end - self._at, 0))
             if match:
@@ -150,5 +152,5 @@ class Kept:
         return b"".join(parts)
 
     def find(self, pattern: Pattern[bytes], start: int, end: int) -> int:
-        match = pattern.search(self.read(start, end - start))
+        match = pattern.search(self.read(start, min(end, self.size) - start)) if start < self.size else None
         return start + match.start() if match else -1

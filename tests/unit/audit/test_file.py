@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import struct
 from pathlib import Path
@@ -10,9 +11,10 @@ import pytest
 from tests.unit.audit.cases import CASES, CUOBJDUMP, SM120, audited, content, of_bytes, without_section_table
 
 from cudaup.audit import binary, elf, fatbin
+from cudaup.audit.binary import read_passing
 from cudaup.audit.device import Device
 from cudaup.audit.file import audit_path
-from cudaup.audit.window import Bytes
+from cudaup.audit.window import Bytes, Passing
 
 EMPTY_CONTAINER = struct.pack("<4sHHQ", b"\x50\xed\x55\xba", 1, 16, 0)
 BLIND = {"elsewhere.so", "hidden.so"}  # cuobjdump looks in one section only
@@ -239,3 +241,10 @@ def test_what_cannot_be_opened_is_unreadable(tmp_path: Path) -> None:
 def test_a_file_on_disk_and_the_same_bytes_in_memory_are_judged_alike() -> None:
     for path in CASES.glob("*.so"):
         assert audited(path.name)._replace(path="given", notes=()) == of_bytes(path.read_bytes())._replace(notes=())
+
+
+@pytest.mark.parametrize("path", sorted((CASES / "found").iterdir()), ids=lambda path: path.name)
+def test_what_fuzzing_found_gets_an_answer(path: Path) -> None:
+    of_bytes(path.read_bytes())
+    audit_path(str(path), path.name, SM120, scan_all=True)
+    read_passing(Passing(io.BytesIO(path.read_bytes()), path.stat().st_size), lambda _part: False)
