@@ -13,6 +13,7 @@ from cudaup.audit.window import Bytes, Window
 CONTAINER_MAGIC = b"\x50\xed\x55\xba"
 _CONTAINER = struct.Struct("<4sHHQ")  # magic, version, header size, bytes of entries behind the header
 _CONTAINER_VERSION = 1
+_START = struct.Struct("<4sHHQHHIQ")  # the container's header and the beginning of its first entry's
 _ENTRY = struct.Struct("<HHIQIIHHIIIQQQ")
 _ENTRY_VERSION = 0x0101
 _LONGEST_ENTRY_HEADER = 1 << 16
@@ -122,7 +123,7 @@ def _search(window: Window, start: int, end: int) -> Iterator[Found]:
         offset = window.find(_SURE_CONTAINER, offset, end)
         if offset < 0:
             return
-        if offset % 8 == 0 and _is_sure(window, offset, end):
+        if offset % 8 == 0 and _is_sure(window.read(offset, _START.size), end - offset):
             part, offset = _container(window, offset, end)
             yield part
         else:
@@ -134,22 +135,15 @@ def _is_padding(window: Window, start: int, end: int) -> bool:
     return all(not window.read(at, min(step, end - at)).strip(b"\0") for at in range(start, end, step))
 
 
-def _is_sure(window: Window, offset: int, end: int) -> bool:
+def _is_sure(data: bytes, room: int) -> bool:
     """Whether header and first entry fit each other, so that passing over the whole is safe."""
-    data = window.read(offset, _CONTAINER.size + _ENTRY.size)
-    if len(data) < _CONTAINER.size:
+    if len(data) < _START.size:
+        return len(data) >= _CONTAINER.size and not any(data[8:16])
+    _, _, _, size, kind, version, header_size, stored = _START.unpack(data)
+    if size % 8 or size > room - _CONTAINER.size:
         return False
-    size = _CONTAINER.unpack_from(data)[3]
-    if size % 8 or size > end - offset - _CONTAINER.size:
-        return False
-    if size == 0:
-        return True
-    if len(data) < _CONTAINER.size + _ENTRY.size:
-        return False
-    kind, version, header_size, stored = _ENTRY.unpack_from(data, _CONTAINER.size)[:4]
-    if version != _ENTRY_VERSION or not 0 < kind < 64:
-        return False
-    return bool(_ENTRY.size <= header_size <= _LONGEST_ENTRY_HEADER and header_size + stored <= size)
+    fits = _ENTRY.size <= header_size <= _LONGEST_ENTRY_HEADER and header_size + stored <= size
+    return bool(size == 0 or (fits and version == _ENTRY_VERSION and 0 < kind < 64))
 
 
 def _container(window: Window, offset: int, end: int) -> Tuple[Found, int]:
@@ -165,34 +159,30 @@ def _container(window: Window, offset: int, end: int) -> Tuple[Found, int]:
     if stop > end:
         return Damage(offset, f"container ends at {stop}, the data at {end}"), behind_magic
     try:
-        return Container(offset, stop, tuple(_entries(window, offset + header_size, stop))), stop
+        return Container(offset, stop, _entries(window, offset + header_size, stop)), stop
     except FatbinError as error:
         return Damage(offset, str(error)), stop
 
 
-def _entries(window: Window, offset: int, end: int) -> Iterator[Image]:
-    for _ in range(_MOST_ENTRIES):
-        if offset >= end:
-            return
-        data = window.read(offset, _ENTRY.size)
-        if end - offset < _ENTRY.size or len(data) < _ENTRY.size:
+def _entries(window: Window, offset: int, end: int) -> Tuple[Image, ...]:
+    images: List[Image] = []
+    read, size, unpack = window.read, _ENTRY.size, _ENTRY.unpack
+    while offset < end:
+        data = read(offset, size)
+        if end - offset < size or len(data) < size:
             raise FatbinError(f"entry header at byte {offset} cut short")
-        kind, version, header_size, stored, _packed, _, minor, major, sm, _, _, flags, _, unpacked = _ENTRY.unpack(data)
+        kind, version, header_size, stored, _packed, _, minor, major, sm, _, _, flags, _, unpacked = unpack(data)
         following = offset + header_size + stored
         if version != _ENTRY_VERSION:
             raise FatbinError(f"entry at byte {offset} has the unknown version {version:#06x}")
-        if header_size < _ENTRY.size or following > end:
+        if header_size < size or following > end:
             raise FatbinError(f"not an entry header at byte {offset}")
+        if len(images) == _MOST_ENTRIES:
+            raise FatbinError(f"a container with more than {_MOST_ENTRIES} images")
         suffix = "a" if flags & _ARCH_SPECIFIC else "f" if flags & _FAMILY_SPECIFIC else ""
         packing = "lz4" if flags & _LZ4 else "zstd" if flags & _ZSTD else ""
-        yield Image(
-            _KINDS.get(kind) or f"kind-{kind}",
-            sm,
-            suffix,
-            (major, minor),
-            packing,
-            stored,
-            unpacked or stored,  # 0 unless it is compressed
-        )
+        name = _KINDS.get(kind) or f"kind-{kind}"
+        # The size is 0 unless it is compressed.
+        images.append(Image(name, sm, suffix, (major, minor), packing, stored, unpacked or stored))
         offset = following
-    raise FatbinError(f"a container with more than {_MOST_ENTRIES} images")
+    return tuple(images)

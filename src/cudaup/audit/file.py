@@ -8,6 +8,7 @@ from typing import Dict, NamedTuple, Optional, Sequence
 from cudaup.audit import abi, binary, verdict
 from cudaup.audit.binary import Reading
 from cudaup.audit.device import Device
+from cudaup.audit.verdict import Judged
 from cudaup.audit.window import File, Window
 
 NAMES = re.compile(r"(.+\.so(\.\d+)*|.+\.(cubin|fatbin|ptx))", re.IGNORECASE | re.DOTALL)
@@ -58,12 +59,23 @@ def audit_window(window: Window, shown: str, device: Device, *, scan_all: bool =
     judged = verdict.judge(reading, device)
     if scan_all or judged.verdict in (verdict.DEAD, verdict.UNREADABLE):
         reading = binary.scan(window, reading)
-    return described(shown, window.size, reading, device)
+        judged = verdict.judge(reading, device)
+    return _described(shown, window.size, reading, judged)
 
 
 def described(shown: str, size: int, reading: Reading, device: Device) -> FileAudit:
-    judged = verdict.judge(reading, device)
-    images = [image for part in reading.containers for image in part.images]
+    return _described(shown, size, reading, verdict.judge(reading, device))
+
+
+def _described(shown: str, size: int, reading: Reading, judged: Judged) -> FileAudit:
+    counts = Counter(image[:5] for part in reading.containers for image in part.images)
+    entries: "Counter[str]" = Counter()
+    packing: "Counter[str]" = Counter()
+    for (kind, sm, suffix, _version, packed), count in counts.items():
+        entries[f"{kind} {sm}{suffix}"] += count
+        packing[packed or "none"] += count
+    sass = {(sm, suffix) for kind, sm, suffix, _, _ in counts if kind == "sass"}
+    ptx = {(sm, suffix, isa) for kind, sm, suffix, isa, _ in counts if kind == "ptx"}
     return FileAudit(
         path=shown,
         verdict=judged.verdict,
@@ -72,10 +84,10 @@ def described(shown: str, size: int, reading: Reading, device: Device) -> FileAu
         sass=judged.sass,
         jit=judged.jit,
         stubs=judged.stubs,
-        sass_archs=verdict.archs(reading, "sass"),
-        ptx_archs=verdict.archs(reading, "ptx"),
-        entries=dict(sorted(Counter(f"{image.kind} {image.arch}" for image in images).items())),
-        packing=dict(sorted(Counter(image.packing or "none" for image in images).items())),
+        sass_archs=[f"{sm}{suffix}" for sm, suffix in sorted(sass)],
+        ptx_archs=[f"{sm}{suffix} (ISA {isa[0]}.{isa[1]})" for sm, suffix, isa in sorted(ptx)],
+        entries=dict(sorted(entries.items())),
+        packing=dict(sorted(packing.items())),
         apart=reading.apart,
         outside=reading.outside,
         loose=sorted({image.arch for image in reading.loose}),
