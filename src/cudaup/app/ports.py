@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
+from cudaup.domain.audit import Asked, GpuAsked, TargetAudit
 from cudaup.domain.events import Event
 from cudaup.domain.inventory import Host
 from cudaup.domain.lockfile import Wheel
@@ -112,3 +113,15 @@ class Clock(Protocol):
     def monotonic(self) -> float: ...
 
     def sleep(self, seconds: float) -> None: ...
+
+
+class Auditor(Protocol):
+    """Reads binaries."""
+
+    def gpu(self, asked: Asked) -> GpuAsked:
+        """Raise UsageError for an architecture, driver or CUDA version that is none."""
+        ...
+
+    def audit(self, target: str, asked: Asked) -> TargetAudit:
+        """A wheel, its URL, an environment or a file. Raise UsageError when it is none of them or cannot be read."""
+        ...

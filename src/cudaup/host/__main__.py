@@ -56,6 +56,8 @@ OPTIONS: Dict[str, Dict[str, Any]] = {
     "--full": {"action": "store_true", "help": "read every file again"},
     "--boot": {"action": "store_true", "help": "called while the host boots, before its services"},
     "--to": {"metavar": "GEN"},
+    "--sm": {"metavar": "SM", "help": "GPU architecture such as 120"},
+    "--cuda": {"metavar": "VERSION", "help": "what the driver supports: newer PTX does not count"},
     "path": {"metavar": "PATH"},
     "generation": {"metavar": "GEN"},
     "[generation]": {"metavar": "GEN", "nargs": "?"},
@@ -73,6 +75,7 @@ VERBS: Dict[str, Verb] = {
     "host install": Verb("install.install", ["--epoch"]),
     "adopt": Verb("adopt.adopt", ["path", "--epoch"]),
     "stage": Verb("stage.stage", ["--epoch", "--spec-bytes!"]),
+    "audit": Verb("audit.audit", ["[generation]", "--sm!", "--cuda"]),
     "verify": Verb("manifest.verify", ["[generation]", "--full"]),
     "smoke": Verb("proof.smoke_by_name", ["[generation]", "--suite"]),
     "activate": Verb(

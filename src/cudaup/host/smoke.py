@@ -25,7 +25,7 @@ _BY_GENERATION = {"driver": False, "imports": True, "record": True, "nvcc": Fals
 _ABOUT_GPUS = frozenset({"driver", "launch"})
 _FILES = (
     ("cudaup.smoke", ("verdict.py", "toolchain.py", "vector_add.cu", *(f"{case}.py" for case in _BY_GENERATION))),
-    ("cudaup.audit", ("fatbin.py",)),
+    ("cudaup.audit", ("fatbin.py", "window.py")),
 )
 _LIMIT_S = 120.0
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -23,6 +23,7 @@ from cudaup.domain.plan import HostVerdict, Plan, RollbackPlan
 from cudaup.domain.plan_file import dump_plan
 from cudaup.domain.report import report_of
 from cudaup.ui import text, wiring
+from cudaup.ui.audit_cli import audit
 from cudaup.ui.lab_cli import lab
 from cudaup.ui.progress import ProgressLines
 
@@ -50,6 +51,7 @@ def cli() -> None:
     """Move fleets of GPU hosts to a CUDA 13 stack, prove it, and put a host back when it fails."""
 
 
+cli.add_command(audit)
 cli.add_command(lab)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from time import gmtime, strftime
 
 from cudaup.adapters import hostprogram
+from cudaup.adapters.auditor import BinaryAuditor
 from cudaup.adapters.clock import SystemClock
 from cudaup.adapters.connections import Connections
 from cudaup.adapters.inventory import AnsibleInventories
@@ -21,10 +22,12 @@ from cudaup.adapters.runner import AnsiblePlays
 from cudaup.adapters.stack_file import load_stack
 from cudaup.adapters.wheels import PipWheelStore, cache_directory
 from cudaup.app.apply import Preparing, apply_plan
+from cudaup.app.audit import audit_hosts, audit_targets
 from cudaup.app.collect import Observed, collect, require_distinct
 from cudaup.app.renewals import Renewals
 from cudaup.app.rollback import LEASE_TTL_S, roll_back
 from cudaup.app.run import Run
+from cudaup.domain.audit import Asked, AuditReport
 from cudaup.domain.errors import UsageError
 from cudaup.domain.events import Event
 from cudaup.domain.inventory import Host
@@ -132,6 +135,16 @@ def carry_out(plan: Plan | RollbackPlan, run: Run, on: Fleet) -> None:
         apply_plan(run, plan, on.by_name, Preparing(plays=AnsiblePlays(on.connections), wheels=wheels))
     else:
         roll_back(run, plan, on.by_name)
+
+
+def audit(targets: Sequence[str], asked: Asked, required: Sequence[str]) -> AuditReport:
+    """Raise UsageError for a GPU, driver or CUDA version that is none."""
+    return audit_targets(BinaryAuditor(), targets, asked, required)
+
+
+def audit_on(on: Fleet, generation: str | None, asked: Asked, required: Sequence[str]) -> AuditReport:
+    """A host that cannot be asked is told with its reason."""
+    return audit_hosts(BinaryAuditor(), on.connections, on.hosts, generation, asked, required)
 
 
 def new_id(kind: str) -> str:
