@@ -35,6 +35,7 @@ class AnsibleInventories:
         """Raises UsageError with Ansible's own words, UnsupportedSetting by host and variable."""
         if not all(sources):
             raise UsageError("an inventory with no name", fix="-i PATH, or -i HOST, with the comma")
+        _require_expressions(limit or "")
         where = [word for source in sources for word in ("-i", source)]
         listing = json.loads(_ansible("inventory", [*where, "--list", *(["--limit", limit] if limit else [])], sources))
         variables: dict[str, dict[str, Any]] = listing.pop("_meta", {}).get("hostvars", {})
@@ -50,6 +51,17 @@ class AnsibleInventories:
         for name, resolved in _resolved(wanted, where, sources).items():
             wanted[name] = {**wanted[name], **resolved}
         return _hosts(wanted)
+
+
+def _require_expressions(limit: str) -> None:
+    """Ansible takes a regular expression that it cannot read for "all hosts"."""
+    for pattern in limit.split(","):
+        expression = pattern.strip().lstrip("!&")
+        if expression.startswith("~"):
+            try:
+                re.compile(expression[1:])
+            except re.error as error:
+                raise UsageError(f"limit {pattern!r} is no regular expression", found=str(error)) from error
 
 
 def _hosts(wanted: Mapping[str, Mapping[str, Any]]) -> tuple[Host, ...]:
@@ -115,7 +127,8 @@ def _ansible(
     done = subprocess.run(
         [sys.executable, "-m", "ansible", command, *arguments],
         capture_output=True,
-        text=True,
+        encoding="utf-8",
+        errors="replace",
         check=False,
         timeout=_LIMIT_S,
         stdin=subprocess.DEVNULL,

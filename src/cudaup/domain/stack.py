@@ -63,7 +63,7 @@ class Stack(Value):
     @field_validator("env")
     @classmethod
     def _env_is_plain(cls, env: dict[str, str]) -> dict[str, str]:
-        raise_problems([*_bad_names(env), *_unknown_placeholders(env), *_secrets(env)])
+        raise_problems([*_bad_names(env), *_unknown_placeholders(env), *_long_values(env), *_secrets(env)])
         return env
 
     @field_validator("wheels")
@@ -84,6 +84,18 @@ class Stack(Value):
             raise_problems([Problem(path=("sm",), wanted=wanted, found=smoke.sm)])
         if smoke.sm is None and gpus is None and "gpus" in info.data and NVCC_CASE in smoke.cases:
             raise_problems([Problem(path=("sm",), wanted="an SM number, as there is no gpus.arch", found="none")])
+        return smoke
+
+    @field_validator("smoke")
+    @classmethod
+    def _nvcc_is_there(cls, smoke: Smoke, info: ValidationInfo) -> Smoke:
+        """A case that cannot pass would stop the services for nothing."""
+        if "toolkit" in info.data and info.data["toolkit"] is None:
+            raise_problems(
+                Problem(path=("cases",), wanted=f"a toolkit for {case} (key toolkit), or waived accepted", found="none")
+                for case in ("nvcc", "launch")
+                if case in smoke.cases and "waived" not in smoke.accept.get(case, ())
+            )
         return smoke
 
     @field_validator("hooks")
@@ -166,6 +178,10 @@ def _unknown_placeholders(env: dict[str, str]) -> list[Problem]:
         for found in _PLACEHOLDER.findall(text)
         if found != "{generation}"
     ]
+
+
+def _long_values(env: dict[str, str]) -> list[Problem]:
+    return [Problem(path=(key,), wanted="one line", found="several") for key, text in env.items() if "\n" in text]
 
 
 def _secrets(env: dict[str, str]) -> list[Problem]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, field_validator
 
@@ -19,7 +20,9 @@ Architecture = Annotated[str, matching(r"\d{1,2}\.\d", "a compute capability suc
 SmCode = Annotated[str, matching(r"\d{2,3}[af]?", "an SM number such as 120, 120a or 120f")]
 MajorMinor = Annotated[str, matching(r"\d+\.\d+", "major.minor such as 13.0")]
 ModuleName = Annotated[str, matching(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", "the name of a Python module")]
-AbsolutePath = Annotated[str, matching(r"(/(?!\.{1,2}(/|$))[^/\0]+)+", "an absolute path, without . and ..")]
+AbsolutePath = Annotated[
+    str, matching(r"(/(?!\.{1,2}(/|$))[^/\0]+)+", "an absolute path, without ., .. or / at its end")
+]
 HttpUrl = Annotated[str, matching(r"http://(\[[\da-f:.]+\]|[^\s/:@]+)(:\d{1,5})?(/\S*)?", "a plain http address")]
 OnHost = Annotated[str, matching("host", "host, as hooks on the controller are not there yet")]
 
@@ -28,6 +31,14 @@ def _a_program(command: tuple[str, ...]) -> tuple[str, ...]:
     if not command or not command[0]:
         raise wrong("a program and its arguments", "an empty list" if not command else "no program")
     return command
+
+
+def _with_a_real_port(url: str) -> str:
+    try:
+        _ = urlsplit(url).port
+    except ValueError:
+        raise wrong("a port up to 65535", url) from None
+    return url
 
 
 Command = Annotated[tuple[str, ...], AfterValidator(_a_program)]
@@ -91,7 +102,8 @@ class Smoke(Value):
             for number, verdict in enumerate(verdicts)
             if verdict not in acceptable
         ]
-        raise_problems([*_unknown_cases(accept, info), *unfit])
+        none = [Problem(path=(case,), wanted=wanted, found="none") for case, given in accept.items() if not given]
+        raise_problems([*_unknown_cases(accept, info), *unfit, *none])
         return accept
 
     @field_validator("limits")
@@ -111,7 +123,7 @@ def _unknown_cases(named: Iterable[str], info: ValidationInfo) -> list[Problem]:
 
 
 class HttpHealth(Value):
-    url: HttpUrl
+    url: Annotated[HttpUrl, AfterValidator(_with_a_real_port)]
     timeout_s: Seconds
 
 

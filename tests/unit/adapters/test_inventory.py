@@ -108,3 +108,9 @@ def test_everything_that_cannot_be_obeyed_comes_at_once(tmp_path: Path) -> None:
 def test_an_inventory_without_a_name_is_not_the_folder_we_are_in() -> None:
     with pytest.raises(UsageError, match="no name"):
         AnsibleInventories().read([""], None)
+
+
+def test_a_limit_that_is_no_expression_is_not_all_hosts(inventory: Path) -> None:
+    """Ansible itself takes it for no limit at all."""
+    with pytest.raises(UsageError, match="no regular expression"):
+        AnsibleInventories().read([str(inventory)], "a,!~[")

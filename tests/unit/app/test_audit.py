@@ -24,9 +24,7 @@ class AuditedHost(FakeHost):
     def do_audit(self, argv: Sequence[str], _data: bytes) -> HostReply:
         self.asked.append(argv)
         files = [{"path": "a.so", "verdict": "full", "of_a_newer_program": 1}]
-        return HostReply(
-            kind="result", data={"generation": "0001-old", "audit": {"kind": "environment", "files": files}}
-        )
+        return HostReply(data={"generation": "0001-old", "audit": {"kind": "environment", "files": files}})
 
 
 def audited(*hosts: AuditedHost, generation: str | None = None, asked: Asked | None = None) -> AuditReport:

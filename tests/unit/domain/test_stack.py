@@ -49,14 +49,18 @@ NVCC = ("nvidia-cuda-nvcc", "13.0.88", "py3-none-manylinux2014_x86_64")
         (
             {"environment": {"path": "root/ml-env"}},
             "environment.path",
-            "wanted an absolute path, without . and .., found root/ml-env",
+            "wanted an absolute path, without ., .. or / at its end, found root/ml-env",
         ),
         (
             {"environment": {"path": "/root/../etc"}},
             "environment.path",
-            "wanted an absolute path, without . and .., found /root/../etc",
+            "wanted an absolute path, without ., .. or / at its end, found /root/../etc",
         ),
-        ({"environment": {"path": "/"}}, "environment.path", "wanted an absolute path, without . and .., found /"),
+        (
+            {"environment": {"path": "/"}},
+            "environment.path",
+            "wanted an absolute path, without ., .. or / at its end, found /",
+        ),
         ({"timers": {"ttl_s": 1800}}, "timers.ttl_s", "wanted less than ceiling_s (1800), found 1800"),
         (
             {"smoke": {"accept": {"flashinfer": ["pass"]}}},
@@ -127,6 +131,22 @@ NVCC = ("nvidia-cuda-nvcc", "13.0.88", "py3-none-manylinux2014_x86_64")
             "health.http.url",
             "wanted a plain http address, found https://127.0.0.1/health",
         ),
+        (
+            {"health": {"http": {"url": "http://127.0.0.1:99999/", "timeout_s": 3}}},
+            "health.http.url",
+            "wanted a port up to 65535, found http://127.0.0.1:99999/",
+        ),
+        ({"env": {"A": "one\ntwo"}}, "env.A", "wanted one line, found several"),
+        (
+            {"smoke": {"accept": {"launch": []}}},
+            "smoke.accept.launch",
+            "wanted pass or waived (nothing else proves the stack), found none",
+        ),
+        (
+            {"toolkit": None, "smoke": {"cases": ["nvcc"], "accept": {}, "limits": {}}},
+            "smoke.cases",
+            "wanted a toolkit for nvcc (key toolkit), or waived accepted, found none",
+        ),
         ({"hooks": {"drain": HOOK}}, "hooks.undrain", "wanted drain and undrain together, found one of them"),
         ({"hooks": {"start": HOOK}}, "hooks.start", "wanted stop and start together, found one of them"),
         (
@@ -196,7 +216,7 @@ def test_digest_ignores_what_a_generation_is_not_made_from(changes: dict[str, An
     [
         {"python": ">=3.11"},
         {"env": {"CUDA_HOME": "/usr/local/cuda"}},
-        {"toolkit": None},
+        {"toolkit": None, "smoke": {"cases": ["imports"], "accept": {}, "limits": {}}},
         {"wheels": wheels_json(NVCC)},
     ],
 )
