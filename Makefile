@@ -10,7 +10,7 @@ APT_PACKAGES_DEV := openssh-server  # tests start their own sshd on loopback; RU
 HOST_CODE := src/cudaup/host src/cudaup/smoke src/cudaup/audit
 SHELL := /bin/bash
 
-.PHONY: demo test check unit lab-tests format setup setup-dev system clean
+.PHONY: demo test check unit lab-tests test-real format setup setup-dev system clean
 
 demo: setup
 	@$(if $(SUDO),echo "the lab makes network namespaces and mounts: asking for sudo",:)
@@ -33,6 +33,9 @@ unit: setup-dev
 lab-tests: setup-dev
 	@$(if $(SUDO),echo "the lab makes network namespaces and mounts: asking for sudo",:)
 	$(SUDO) $(BIN)/pytest -q tests/lab
+
+test-real: setup-dev  # audits 2.3 GB of wheels as they are on the index; not part of `test`
+	$(BIN)/pytest -q tests/real
 
 format: setup-dev
 	$(BIN)/ruff check --fix .

@@ -20,7 +20,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 ALLOWED = {
     "domain": {"domain"},
     "app": {"app", "domain"},
-    "adapters": {"adapters", "app.ports", "domain", "host.boot"},
+    "adapters": {"adapters", "app.ports", "audit", "domain", "host.boot"},
     "ui": {"ui", "app", "domain", "lab"},
     "lab": {"lab", "domain"},
     "host": {"host", "smoke", "audit"},

@@ -79,6 +79,8 @@ def test_a_reboot_while_it_awaits_its_confirmation_puts_the_host_back_at_boot(la
     lab.fault(HOST, "reboot")
     recovery = ["systemctl", "is-active", "cudaup-recover"]
     eventually(lambda: lab.run(HOST, recovery, check=False).stdout == "active\n", "recovery has run")
+    assert told(lab, "status")["current"]["id"] == old
+    eventually(lambda: told(lab, "status")["transit"] is None, "the timer has proven it")
     assert_on_old(lab, old, epoch)
 
 

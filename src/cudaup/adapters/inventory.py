@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from cudaup.domain.errors import UsageError
+from cudaup.domain.errors import UnsupportedSetting, UsageError
 from cudaup.domain.inventory import Host
 from cudaup.domain.inventory_vars import CONNECTION_VARIABLES, host_from_vars, needs_ansible
 
@@ -33,6 +33,9 @@ class AnsibleInventories:
 
     def read(self, sources: Sequence[str], limit: str | None) -> tuple[Host, ...]:
         """Raises UsageError with Ansible's own words, UnsupportedSetting by host and variable."""
+        if not all(sources):
+            raise UsageError("an inventory with no name", fix="-i PATH, or -i HOST, with the comma")
+        _require_expressions(limit or "")
         where = [word for source in sources for word in ("-i", source)]
         listing = json.loads(_ansible("inventory", [*where, "--list", *(["--limit", limit] if limit else [])], sources))
         variables: dict[str, dict[str, Any]] = listing.pop("_meta", {}).get("hostvars", {})
@@ -47,7 +50,33 @@ class AnsibleInventories:
         wanted = {name: _connection_variables(variables.get(name, {})) for name in names}
         for name, resolved in _resolved(wanted, where, sources).items():
             wanted[name] = {**wanted[name], **resolved}
-        return tuple(host_from_vars(name, wanted[name]) for name in names)
+        return _hosts(wanted)
+
+
+def _require_expressions(limit: str) -> None:
+    """Ansible takes a regular expression that it cannot read for "all hosts"."""
+    for pattern in limit.split(","):
+        expression = pattern.strip().lstrip("!&")
+        if expression.startswith("~"):
+            try:
+                re.compile(expression[1:])
+            except re.error as error:
+                raise UsageError(f"limit {pattern!r} is no regular expression", found=str(error)) from error
+
+
+def _hosts(wanted: Mapping[str, Mapping[str, Any]]) -> tuple[Host, ...]:
+    """All that is wrong comes at once: an inventory of 200 hosts is mended in one go."""
+    hosts, problems = [], []
+    for name, variables in wanted.items():
+        try:
+            hosts.append(host_from_vars(name, variables))
+        except UnsupportedSetting as error:
+            problems.append(error)
+    if len(problems) > 1:
+        raise UnsupportedSetting("\n".join(map(str, problems)))
+    if problems:
+        raise problems[0]
+    return tuple(hosts)
 
 
 def _connection_variables(variables: Mapping[str, Any]) -> dict[str, Any]:
@@ -98,7 +127,8 @@ def _ansible(
     done = subprocess.run(
         [sys.executable, "-m", "ansible", command, *arguments],
         capture_output=True,
-        text=True,
+        encoding="utf-8",
+        errors="replace",
         check=False,
         timeout=_LIMIT_S,
         stdin=subprocess.DEVNULL,

@@ -5,14 +5,13 @@ from __future__ import annotations
 import itertools
 import json
 import secrets
-import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from cudaup.adapters.hostprogram import zipapp
 from cudaup.adapters.shell import KILLED, CommandStreams, Shell, Tail
 from cudaup.app.ports import HostReply, Json, OnHostEvent
-from cudaup.domain.errors import ConnectionFailed, HostProgramBroken, HostRefused
+from cudaup.domain.errors import ConnectionFailed, HostFailed, HostProgramBroken, HostRefused
 from cudaup.domain.inventory import Host
 from cudaup.host import boot
 
@@ -39,7 +38,6 @@ class StreamedLink:
         program = zipapp()
         head = f"{token}\n{len(program)} {len(request)}\n".encode()
         streams = _ProgramStreams(token, itertools.chain((head + program + request,), data), on_event)
-        begin = time.monotonic()
         try:
             status = self._shell.run(boot.argv(self._host.python, token), streams, timeout_s=timeout_s)
         except ConnectionFailed:
@@ -48,19 +46,20 @@ class StreamedLink:
             status = 0  # the answer was out before the connection broke
         if streams.answer is None:
             raise self._no_answer(status, streams)
-        return self._reply(streams.answer, time.monotonic() - begin)
+        return self._reply(streams.answer)
 
     def close(self) -> None:
         self._shell.close()
 
-    def _reply(self, answer: Json, seconds: float) -> HostReply:
-        kind, text = answer.get("kind"), str(answer.get("text", ""))
+    def _reply(self, answer: Json) -> HostReply:
+        kind, text, data = answer.get("kind"), str(answer.get("text", "")), answer.get("data") or {}
         if kind == "refused":
             raise HostRefused(text, code=str(answer.get("code")), host=self._host.name, fix=answer.get("fix") or None)
-        if kind not in {"result", "failed"}:
+        if kind == "failed":
+            raise HostFailed(text, data=data, host=self._host.name)
+        if kind != "result":
             raise HostProgramBroken("the host program crashed: please report this", host=self._host.name, found=text)
-        code = str(answer.get("code", ""))
-        return HostReply(kind=kind, data=answer.get("data") or {}, code=code, text=text, seconds=seconds)
+        return HostReply(data=data)
 
     def _no_answer(self, status: int, streams: _ProgramStreams) -> HostProgramBroken:
         host, python = self._host.name, self._host.python

@@ -61,7 +61,13 @@ class PipWheelStore:
         self._directory = directory / "wheels"
 
     def fetch(self, wheels: Sequence[Wheel], on_event: Callable[[str], None]) -> dict[str, Path]:
-        return {wheel.sha256: self._one(wheel, on_event) for wheel in wheels}
+        """Raises CudaupError naming the wheel, or the folder that cannot be written."""
+        try:
+            return {wheel.sha256: self._one(wheel, on_event) for wheel in wheels}
+        except OSError as error:
+            fix = "free space, or name another folder in CUDAUP_CACHE"
+            where = str(self._directory)
+            raise CudaupError("wheels cannot be kept", where=where, found=str(error), fix=fix) from error
 
     def open(self, path: Path) -> BinaryIO:
         return path.open("rb")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
+from cudaup.domain.audit import Asked, GpuAsked, TargetAudit
 from cudaup.domain.events import Event
 from cudaup.domain.inventory import Host
 from cudaup.domain.lockfile import Wheel
@@ -17,13 +18,10 @@ OnHostEvent = Callable[[Json], None]
 
 @dataclass(frozen=True, kw_only=True)
 class HostReply:
-    """The host program's last object: `kind` is `result` or `failed` (refusals are raised)."""
+    """What a verb found or did. `failure`: what went wrong, of an answer that was caught as HostFailed."""
 
-    kind: str
     data: Json
-    code: str = ""
-    text: str = ""
-    seconds: float = 0.0
+    failure: str = ""
 
 
 class HostLink(Protocol):
@@ -39,8 +37,9 @@ class HostLink(Protocol):
     ) -> HostReply:
         """Run one verb of the host program.
 
-        Raises HostRefused (nothing changed), HostProgramBroken, ConnectionFailed and its kinds. A broken
-        connection says nothing about whether the verb went on: read the host's state before trying again.
+        Raises HostRefused (nothing changed), HostFailed (its state says what became), HostProgramBroken,
+        ConnectionFailed and its kinds. A broken connection says nothing about whether the verb went on: read the
+        host's state before trying again.
         """
         ...
 
@@ -114,3 +113,15 @@ class Clock(Protocol):
     def monotonic(self) -> float: ...
 
     def sleep(self, seconds: float) -> None: ...
+
+
+class Auditor(Protocol):
+    """Reads binaries."""
+
+    def gpu(self, asked: Asked) -> GpuAsked:
+        """Raise UsageError for an architecture, driver or CUDA version that is none."""
+        ...
+
+    def audit(self, target: str, asked: Asked) -> TargetAudit:
+        """A wheel, its URL, an environment or a file. Raise UsageError when it is none of them or cannot be read."""
+        ...

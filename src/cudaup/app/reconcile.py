@@ -58,6 +58,8 @@ def judge(status: HostStatus, *, epochs: Collection[int]) -> Finding:
         return Finding(seen=Seen.NEVER_BEGAN, outcome=Outcome.UNREACHABLE)
     if last.end == "confirmed":
         return Finding(seen=Seen.AWAITS_CONFIRM)  # saying it again is harmless and gives the answer that was lost
+    if last.end == "refused":  # it did not drain, and nothing was stopped
+        return Finding(seen=Seen.NEVER_BEGAN, outcome=Outcome.REFUSED)
     return Finding(seen=Seen.WENT_BACK, outcome=_ENDS.get(last.end, Outcome.ROLLBACK_UNPROVEN))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from cudaup.app.ports import Clock, HostReply, Links, RunJournal
 from cudaup.app.renewals import Renewals
-from cudaup.domain.errors import ConnectionFailed, CudaupError, HostRefused
+from cudaup.domain.errors import ConnectionFailed, CudaupError, HostFailed, HostRefused
 from cudaup.domain.events import Event, Kind
 from cudaup.domain.facts import SmokeCase
 from cudaup.domain.inventory import Host
@@ -19,6 +19,7 @@ from cudaup.domain.plan import Action, HostPlan, HostVerdict
 
 # A verb that only reads or writes a little: connect, one Python start, one fsync or two.
 SHORT_LIMIT_S = 60.0
+IN_TRANSIT = "in-transit"  # the state of a host that could not even record that it goes back
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,7 +202,8 @@ def refuse_on_error(run: Run, member: Member, work: Callable[[Member], None]) ->
     except ConnectionFailed as error:
         outcome, reason = Outcome.UNREACHABLE, error.told
     except CudaupError as error:
-        outcome, reason = Outcome.REFUSED, error.told
+        is_in_transit = isinstance(error, HostFailed) and error.data.get("state") == IN_TRANSIT
+        outcome, reason = Outcome.IN_TRANSIT if is_in_transit else Outcome.REFUSED, error.told
     else:
         return
     end(run, member, outcome, reason)

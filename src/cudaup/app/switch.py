@@ -8,19 +8,30 @@ from typing import Any
 
 from cudaup.app.ports import HostReply
 from cudaup.app.reconcile import REVERT_GRACE_S, Seen, ask_until_settled
-from cudaup.app.run import Member, Notes, Run, call, close_step, end, open_step, settle, step
-from cudaup.domain.errors import ConnectionFailed, CudaupError, HostProgramBroken, HostRefused
+from cudaup.app.run import (
+    IN_TRANSIT,
+    SHORT_LIMIT_S,
+    Member,
+    Notes,
+    Run,
+    call,
+    close_step,
+    end,
+    open_step,
+    settle,
+    step,
+)
+from cudaup.domain.errors import ConnectionFailed, CudaupError, HostFailed, HostProgramBroken, HostRefused
 from cudaup.domain.facts import SmokeCase
 from cudaup.domain.journal import Phase
 from cudaup.domain.outcome import Outcome
 from cudaup.domain.plan import Action
-from cudaup.domain.stack import Stack, health_json, smoke_suite
+from cudaup.domain.stack import Stack, health_json, hooks_json, smoke_suite
 
 # The controller waits a little longer than the host lets itself take, so that the host's own word comes first.
 _CEILING_GRACE_S = 240.0
 _GO_BACK_LIMIT_S = 900.0
 _CONFIRM_AGAIN_S = 1.0
-_IN_TRANSIT = "in-transit"
 
 _OUTCOMES = {
     "reverted-proven": Outcome.ROLLED_BACK,
@@ -37,14 +48,15 @@ def switch(run: Run, stack: Stack, member: Member) -> None:
     timers = stack.timers
     argv = ["activate", member.target or "", "--ttl", f"{timers.ttl_s:g}", "--ceiling", f"{timers.ceiling_s:g}"]
     argv += ["--suite", json.dumps(smoke_suite(stack)), "--health", json.dumps(health_json(stack))]
+    argv += ["--hooks", json.dumps(hooks_json(stack))]
     limit_s = timers.ceiling_s + _CEILING_GRACE_S
     reply = _attempt(run, member, Action.ACTIVATE, argv, timeout_s=limit_s, ttl_s=timers.ttl_s)
     if reply is None:
         return
     smoke = _cases(reply.data, "smoke")
-    if reply.kind == "failed":
-        close_step(run, member, Action.ACTIVATE, Phase.FAILED, Notes(text=reply.text, data=dict(reply.data)))
-        end(run, member, _outcome(reply.data), reply.text, smoke=smoke, to=reply.data.get("from"))
+    if reply.failure:
+        close_step(run, member, Action.ACTIVATE, Phase.FAILED, Notes(text=reply.failure, data=dict(reply.data)))
+        end(run, member, _outcome(reply.data), reply.failure, smoke=smoke, to=reply.data.get("from"))
         return
     notes = Notes(text="proven, awaits its confirmation", data=dict(reply.data))
     close_step(run, member, Action.ACTIVATE, Phase.DONE, notes)
@@ -57,8 +69,8 @@ def go_back(run: Run, member: Member, to: str, *, ttl_s: float, why: str = "") -
     reply = _attempt(run, member, Action.ROLLBACK, argv, timeout_s=_GO_BACK_LIMIT_S, ttl_s=ttl_s)
     if reply is None:
         return
-    text = reply.text or "; ".join(reply.data.get("problems", ()))
-    phase = Phase.FAILED if reply.kind == "failed" else Phase.DONE
+    text = reply.failure or "; ".join(reply.data.get("problems", ()))
+    phase = Phase.FAILED if reply.failure else Phase.DONE
     close_step(run, member, Action.ROLLBACK, phase, Notes(text=text, data=dict(reply.data)))
     outcome = _outcome(reply.data)
     told = [why, f"on {to}, {'proven' if outcome is Outcome.ROLLED_BACK else 'not proven'}", text]
@@ -74,7 +86,12 @@ def _attempt(
     """
     open_step(run, member, action)
     try:
-        reply = call(run, member, argv, timeout_s=timeout_s, action=action)
+        return call(run, member, argv, timeout_s=timeout_s, action=action)
+    except HostFailed as error:
+        if error.data.get("state") != IN_TRANSIT:
+            return HostReply(data=error.data, failure=error.what)
+        # It can record nothing just now, and goes on trying.
+        return _look_up(run, member, action, error, ttl_s=ttl_s, is_working=False)
     except HostRefused as error:
         close_step(run, member, action, Phase.REFUSED, Notes(text=error.told))
         end(run, member, Outcome.REFUSED, error.told)
@@ -83,9 +100,6 @@ def _attempt(
         return _look_up(run, member, action, error, ttl_s=ttl_s, is_working=False)
     except CudaupError as error:
         return _look_up(run, member, action, error, ttl_s=ttl_s)
-    if reply.data.get("state") == _IN_TRANSIT:  # it can record nothing just now, and goes on trying
-        return _look_up(run, member, action, CudaupError(reply.text), ttl_s=ttl_s, is_working=False)
-    return reply
 
 
 def _look_up(
@@ -99,7 +113,7 @@ def _look_up(
     found = ask_until_settled(run, member, ttl_s=ttl_s)
     if found.seen is Seen.AWAITS_CONFIRM and action is Action.ACTIVATE:
         run.renewals.add(member.host, member.epoch or 0)
-        return HostReply(kind="result", data={"from": found.origin})
+        return HostReply(data={"from": found.origin})
     if found.outcome is None:
         settle(run, member, Outcome.IN_TRANSIT, f"{lost}; its timer decides: see `cudaup status`")
     elif found.seen is Seen.NEVER_BEGAN:
@@ -117,7 +131,7 @@ def _confirm(run: Run, stack: Stack, member: Member, smoke: tuple[SmokeCase, ...
     run.links.link(member.host).close()
     try:
         with step(run, member, Action.CONFIRM) as notes:
-            _confirm_within(run, member, stack.timers.ttl_s)
+            _confirm_within(run, member, stack)
             notes.text = f"{member.target} confirmed"
     except CudaupError as error:
         _not_confirmed(run, stack, member, error, smoke)
@@ -125,12 +139,14 @@ def _confirm(run: Run, stack: Stack, member: Member, smoke: tuple[SmokeCase, ...
     end(run, member, Outcome.APPLIED, f"{member.target} confirmed", smoke=smoke, to=member.target)
 
 
-def _confirm_within(run: Run, member: Member, ttl_s: float) -> None:
+def _confirm_within(run: Run, member: Member, stack: Stack) -> None:
     """Saying it twice is harmless, so a lost connection is tried again for as long as the host waits."""
-    deadline = run.clock.monotonic() + ttl_s
+    undrain = stack.hooks.undrain
+    limit_s = SHORT_LIMIT_S + (undrain.timeout_s if undrain else 0)
+    deadline = run.clock.monotonic() + stack.timers.ttl_s
     while True:
         try:
-            call(run, member, ["confirm"])
+            call(run, member, ["confirm"], timeout_s=limit_s)
         except ConnectionFailed:
             if run.clock.monotonic() >= deadline:
                 raise
@@ -147,7 +163,7 @@ def _not_confirmed(run: Run, stack: Stack, member: Member, error: CudaupError, s
         open_step(run, member, Action.ROLLBACK)
         close_step(run, member, Action.ROLLBACK, Phase.DONE, Notes(text="the host put itself back"))
         end(run, member, found.outcome, f"{why}; the host put itself back", smoke=smoke)
-    elif found.origin is not None and isinstance(error, HostRefused):
+    elif found.origin is not None and isinstance(error, (HostRefused, HostFailed)):
         # While we renew, its timer would wait for us; so it is told.
         go_back(run, member, found.origin, ttl_s=stack.timers.ttl_s, why=why)
     else:

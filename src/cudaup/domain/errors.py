@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 
 class CudaupError(Exception):
     """Expected failure: what happened, where, what was wanted and found, and what to do.
@@ -82,6 +85,16 @@ class HostRefused(CudaupError):
     def __init__(self, what: str, *, code: str, host: str | None = None, fix: str | None = None) -> None:
         super().__init__(what, host=host, fix=fix)
         self.code = code
+
+
+class HostFailed(CudaupError):
+    """The host program tried something and it did not work out; `data["state"]` says in which state the host is now."""
+
+    exit_code = 5
+
+    def __init__(self, what: str, *, data: Mapping[str, Any], host: str | None = None) -> None:
+        super().__init__(what, host=host)
+        self.data = data
 
 
 class HostProgramBroken(CudaupError):

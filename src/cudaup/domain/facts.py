@@ -76,7 +76,7 @@ class Lease(Observed):
 
 
 class Transit(Observed):
-    """There exactly while a host is between two generations."""
+    """There exactly while a host is between two generations. `abandoned`: its timer should have put it back."""
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -85,6 +85,8 @@ class Transit(Observed):
     epoch: int
     phase: str
     units: tuple[str, ...] = ()
+    abandoned: bool = False
+    timer_alive: bool = True
 
 
 class Adopted(Observed):
@@ -94,10 +96,13 @@ class Adopted(Observed):
 
 
 class Service(Observed):
+    """`stays_down`: somebody wants it so (disabled, masked), or its turn comes later (a job, or behind a socket)."""
+
     unit: str
     active: bool | str
     pid: int | None = None
     fragment_sha256: str | None = None
+    stays_down: bool = False
 
     @property
     def is_running(self) -> bool:
@@ -112,7 +117,10 @@ class LastEnd(Observed):
 
 
 class HostStatus(Observed):
-    """What cudaup itself has on the host; `busy` names the change that is under way right now."""
+    """What cudaup itself has on the host; `busy` names the change that is under way right now.
+
+    `damage` says in words what is not as cudaup left it.
+    """
 
     root: str
     current: GenerationSummary | None = None
@@ -123,6 +131,7 @@ class HostStatus(Observed):
     adopted: tuple[Adopted, ...] = ()
     services: tuple[Service, ...] = ()
     last_end: LastEnd | None = None
+    damage: tuple[str, ...] = ()
     busy: str | None = None
     installed_sha256: str | None = None
 
@@ -235,7 +244,8 @@ class Facts(Observed):
 
     @property
     def services_down(self) -> tuple[Service, ...]:
-        return tuple(service for service in self.services if not service.is_running)
+        """Those that should run. What is down on purpose is left so."""
+        return tuple(service for service in self.services if not service.is_running and not service.stays_down)
 
     def is_on(self, digest: str) -> bool:
         """Whether the host runs that generation, confirmed, and nothing is unsettled."""
@@ -259,4 +269,6 @@ def is_settled(observed: Facts | Unreachable) -> bool:
     status = observed.cudaup
     if observed.services_down:
         return False
-    return status is None or (status.transit is None and status.lease.state is not LeaseState.QUARANTINED)
+    if status is None:
+        return True
+    return status.transit is None and status.lease.state is not LeaseState.QUARANTINED and not status.damage

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 
 from cudaup.domain.facts import EnvironmentState, Facts, Unreachable
@@ -118,10 +119,11 @@ def _relay_step(stack: Stack) -> Step:
 def _switch_steps(facts: Facts, stack: Stack) -> Iterator[Step]:
     current = facts.current
     back = f"`cudaup-host rollback --to {current.id}`" if current else "`cudaup-host rollback`"
-    units = ", ".join(service.unit for service in facts.services) or "no service"
+    units = ", ".join(service.unit for service in facts.services if service.is_running) or "no service"
     yield Step(
         action=Action.ACTIVATE,
         reason=f"stop {units}, prove the old and the new generation, switch, start, prove the live process",
+        parts=tuple(_parts_of_hooks(stack)),
         precondition="the lease is held and the host has verified both generations",
         undo=f"the host does it by itself on any failure, and {stack.timers.ttl_s:g} s after it lost its operator",
     )
@@ -132,6 +134,11 @@ def _switch_steps(facts: Facts, stack: Stack) -> Iterator[Step]:
         undo=back,
     )
     yield release_step()
+
+
+def _parts_of_hooks(stack: Stack) -> Iterator[str]:
+    for name, hook in stack.hooks.by_name().items():
+        yield f"hook {name}: {shlex.join(hook.command)} (at most {hook.timeout_s:g} s)"
 
 
 def lease_step(reason: str) -> Step:
@@ -165,6 +172,9 @@ def _left_alone(facts: Facts, stack: Stack) -> Iterator[str]:
         yield f"the files of {stack.environment.path} stay as they are"
     if facts.toolkits:
         yield f"{', '.join(toolkit.path for toolkit in facts.toolkits)} stays"
+    for service in facts.services:
+        if service.stays_down:
+            yield f"{service.unit} is {service.active} and stays so"
     known = facts.cudaup.with_digest(stack.digest()) if facts.cudaup else None
     if known is not None:
         yield f"generation {known.id} is built already"

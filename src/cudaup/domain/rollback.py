@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from cudaup.domain.facts import Facts, GenerationSummary, HostStatus, Unreachable
+from cudaup.domain.facts import Facts, GenerationSummary, HostStatus, LeaseState, Unreachable
 from cudaup.domain.fingerprint import take_fingerprint
 from cudaup.domain.plan import Action, HostPlan, HostVerdict, RollbackPlan, Step
 from cudaup.domain.planner import lease_step, release_step
@@ -65,18 +65,19 @@ def plan_host_rollback(name: str, facts: Facts | Unreachable, to: str | None) ->
     if isinstance(facts, Unreachable):
         return HostPlan(host=name, verdict=HostVerdict.UNREACHABLE, error=facts.reason)
     status = facts.cudaup
-    if status is None or (status.current is None and status.transit is None):
+    if status is None or not (status.current or status.transit or status.adopted):
         return _unchanged(name, facts, "cudaup never switched this host")
-    target = find_target(status, to)
-    if target is None:
-        return _unchanged(name, facts, _no_way_back(status))
-    if isinstance(target, GenerationSummary) and _is_there(facts, status, target):
-        return _unchanged(name, facts, f"runs {target.id} already")
+    target = find_target(status, to, is_serving=not facts.services_down)
+    if status.lease.state is not LeaseState.QUARANTINED:  # that is never "nothing to do"
+        if target is None:
+            return _unchanged(name, facts, _no_way_back(status))
+        if isinstance(target, GenerationSummary) and _is_there(facts, status, target):
+            return _unchanged(name, facts, f"runs {target.id} already")
     findings = (*check_lease(facts), *((target,) if isinstance(target, Finding) else ()))
     return _plan(name, facts, target, findings)
 
 
-def find_target(status: HostStatus, to: str | None) -> GenerationSummary | Finding | None:
+def find_target(status: HostStatus, to: str | None, *, is_serving: bool = True) -> GenerationSummary | Finding | None:
     """None when there is no earlier generation, or the host was rolled back already, and none was named."""
     if status.transit is not None:
         origin = status.transit.from_
@@ -86,7 +87,7 @@ def find_target(status: HostStatus, to: str | None) -> GenerationSummary | Findi
             return OTHER_WAY.found(f"wanted {to}, the host came from {origin}")
         return candidates[0] if candidates else ABSENT.found(f"the host came from {origin or 'no generation'}")
     if to is None:
-        return status.previous if not _is_rolled_back(status) else None
+        return _earlier(status) or (status.current if not is_serving else None)
     found = _named(status.generations, to)
     if not found:
         there = ", ".join(known.id for known in status.generations)
@@ -105,11 +106,16 @@ def _named(generations: tuple[GenerationSummary, ...], to: str) -> tuple[Generat
     return by_id or by_number or by_digest
 
 
-def _is_rolled_back(status: HostStatus) -> bool:
-    """The previous one is the newer one: asked twice in an incident, a rollback must not go forwards again."""
-    if status.current is None or status.previous is None:
-        return False
-    return status.previous.number > status.current.number
+def _earlier(status: HostStatus) -> GenerationSummary | None:
+    """The previous one; the newest older one where that link is damaged.
+
+    A previous one that is newer was left by a rollback: asked twice in an incident, it must not go forwards again.
+    """
+    here, previous = status.current, status.previous
+    if previous is not None:
+        return previous if here is None or previous.number < here.number else None
+    older = (known for known in status.generations if known.confirmed and (here is None or known.number < here.number))
+    return max(older, key=lambda known: known.number, default=None)
 
 
 def _no_way_back(status: HostStatus) -> str:
@@ -122,7 +128,7 @@ def _no_way_back(status: HostStatus) -> str:
 def _is_there(facts: Facts, status: HostStatus, target: GenerationSummary) -> bool:
     """On it, in no transit, and its services run: a rollback to where a host is starts what is down."""
     is_current = status.current is not None and status.current.id == target.id
-    return is_current and status.transit is None and not facts.services_down
+    return is_current and status.transit is None and not facts.services_down and not status.damage
 
 
 def _unchanged(name: str, facts: Facts, why: str) -> HostPlan:
@@ -135,7 +141,9 @@ def _unchanged(name: str, facts: Facts, why: str) -> HostPlan:
     )
 
 
-def _plan(name: str, facts: Facts, target: GenerationSummary | Finding, findings: tuple[Finding, ...]) -> HostPlan:
+def _plan(
+    name: str, facts: Facts, target: GenerationSummary | Finding | None, findings: tuple[Finding, ...]
+) -> HostPlan:
     blocked = any(finding.blocks for finding in findings)
     goal = target if isinstance(target, GenerationSummary) else None
     return HostPlan(

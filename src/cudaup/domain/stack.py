@@ -17,6 +17,7 @@ from cudaup.domain.stack_sections import (
     AdoptedEnvironment,
     Gpus,
     Health,
+    Hooks,
     ModuleName,
     Name,
     Smoke,
@@ -50,6 +51,7 @@ class Stack(Value):
     smoke: Smoke
     health: Health = Health()
     timers: Timers = Timers()
+    hooks: Hooks = Hooks()
 
     @field_validator("gpus")
     @classmethod
@@ -61,7 +63,7 @@ class Stack(Value):
     @field_validator("env")
     @classmethod
     def _env_is_plain(cls, env: dict[str, str]) -> dict[str, str]:
-        raise_problems([*_bad_names(env), *_unknown_placeholders(env), *_secrets(env)])
+        raise_problems([*_bad_names(env), *_unknown_placeholders(env), *_long_values(env), *_secrets(env)])
         return env
 
     @field_validator("wheels")
@@ -83,6 +85,31 @@ class Stack(Value):
         if smoke.sm is None and gpus is None and "gpus" in info.data and NVCC_CASE in smoke.cases:
             raise_problems([Problem(path=("sm",), wanted="an SM number, as there is no gpus.arch", found="none")])
         return smoke
+
+    @field_validator("smoke")
+    @classmethod
+    def _nvcc_is_there(cls, smoke: Smoke, info: ValidationInfo) -> Smoke:
+        """A case that cannot pass would stop the services for nothing."""
+        if "toolkit" in info.data and info.data["toolkit"] is None:
+            raise_problems(
+                Problem(path=("cases",), wanted=f"a toolkit for {case} (key toolkit), or waived accepted", found="none")
+                for case in ("nvcc", "launch")
+                if case in smoke.cases and "waived" not in smoke.accept.get(case, ())
+            )
+        return smoke
+
+    @field_validator("hooks")
+    @classmethod
+    def _hooks_fit_below_the_ceiling(cls, hooks: Hooks, info: ValidationInfo) -> Hooks:
+        timers = info.data.get("timers")
+        if timers is not None:
+            wanted = f"less than timers.ceiling_s ({timers.ceiling_s:g})"
+            raise_problems(
+                Problem(path=(name, "timeout_s"), wanted=wanted, found=f"{hook.timeout_s:g}")
+                for name, hook in hooks.by_name().items()
+                if hook.timeout_s >= timers.ceiling_s
+            )
+        return hooks
 
     @property
     def sm(self) -> str | None:
@@ -133,6 +160,12 @@ def health_json(stack: Stack) -> dict[str, Any]:
     return stack.health.as_json()
 
 
+def hooks_json(stack: Stack) -> dict[str, Any]:
+    """What the host program's `--hooks` takes."""
+    kept = {"command", "timeout_s"}
+    return {name: hook.model_dump(mode="json", include=kept) for name, hook in stack.hooks.by_name().items()}
+
+
 def _bad_names(env: dict[str, str]) -> list[Problem]:
     wanted = "a variable's name: letters, digits and _, no digit first"
     return [Problem(path=(key,), wanted=wanted, found=key) for key in env if not _NAME.fullmatch(key)]
@@ -145,6 +178,10 @@ def _unknown_placeholders(env: dict[str, str]) -> list[Problem]:
         for found in _PLACEHOLDER.findall(text)
         if found != "{generation}"
     ]
+
+
+def _long_values(env: dict[str, str]) -> list[Problem]:
+    return [Problem(path=(key,), wanted="one line", found="several") for key, text in env.items() if "\n" in text]
 
 
 def _secrets(env: dict[str, str]) -> list[Problem]:

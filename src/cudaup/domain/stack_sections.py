@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
-from pydantic import ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, field_validator
 
 from cudaup.domain.facts import Verdict
 from cudaup.domain.problem import Problem, matching, raise_problems, wrong
@@ -19,8 +20,28 @@ Architecture = Annotated[str, matching(r"\d{1,2}\.\d", "a compute capability suc
 SmCode = Annotated[str, matching(r"\d{2,3}[af]?", "an SM number such as 120, 120a or 120f")]
 MajorMinor = Annotated[str, matching(r"\d+\.\d+", "major.minor such as 13.0")]
 ModuleName = Annotated[str, matching(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", "the name of a Python module")]
-AbsolutePath = Annotated[str, matching(r"(/(?!\.{1,2}(/|$))[^/\0]+)+", "an absolute path, without . and ..")]
-HttpUrl = Annotated[str, matching(r"https?://[^\s/]+(/\S*)?", "an http or https address")]
+AbsolutePath = Annotated[
+    str, matching(r"(/(?!\.{1,2}(/|$))[^/\0]+)+", "an absolute path, without ., .. or / at its end")
+]
+HttpUrl = Annotated[str, matching(r"http://(\[[\da-f:.]+\]|[^\s/:@]+)(:\d{1,5})?(/\S*)?", "a plain http address")]
+OnHost = Annotated[str, matching("host", "host, as hooks on the controller are not there yet")]
+
+
+def _a_program(command: tuple[str, ...]) -> tuple[str, ...]:
+    if not command or not command[0]:
+        raise wrong("a program and its arguments", "an empty list" if not command else "no program")
+    return command
+
+
+def _with_a_real_port(url: str) -> str:
+    try:
+        _ = urlsplit(url).port
+    except ValueError:
+        raise wrong("a port up to 65535", url) from None
+    return url
+
+
+Command = Annotated[tuple[str, ...], AfterValidator(_a_program)]
 
 
 class Gpus(Value):
@@ -81,7 +102,8 @@ class Smoke(Value):
             for number, verdict in enumerate(verdicts)
             if verdict not in acceptable
         ]
-        raise_problems([*_unknown_cases(accept, info), *unfit])
+        none = [Problem(path=(case,), wanted=wanted, found="none") for case, given in accept.items() if not given]
+        raise_problems([*_unknown_cases(accept, info), *unfit, *none])
         return accept
 
     @field_validator("limits")
@@ -101,7 +123,7 @@ def _unknown_cases(named: Iterable[str], info: ValidationInfo) -> list[Problem]:
 
 
 class HttpHealth(Value):
-    url: HttpUrl
+    url: Annotated[HttpUrl, AfterValidator(_with_a_real_port)]
     timeout_s: Seconds
 
 
@@ -109,7 +131,7 @@ class Health(Value):
     """What says that the service works: an address, a command, or nothing but that its units are active."""
 
     http: HttpHealth | None = None
-    command: tuple[str, ...] | None = None
+    command: Command | None = None
     timeout_s: Seconds | None = Field(default=None, validate_default=True)
 
     @field_validator("command")
@@ -117,8 +139,6 @@ class Health(Value):
     def _one_way(cls, command: tuple[str, ...] | None, info: ValidationInfo) -> tuple[str, ...] | None:
         if command is not None and info.data.get("http") is not None:
             raise wrong("http or command, not both", "both")
-        if command == ():
-            raise wrong("a program and its arguments", "an empty list")
         return command
 
     @field_validator("timeout_s")
@@ -137,6 +157,38 @@ class Health(Value):
 
     def as_json(self) -> dict[str, Any]:
         return self.model_dump(mode="json", exclude_none=True)
+
+
+class Hook(Value):
+    """A program of the hosts' own and its arguments."""
+
+    command: Command
+    timeout_s: Seconds
+    on: OnHost = "host"
+
+
+class Hooks(Value):
+    """What systemd does not run, and what has to happen around a switch. `undrain` and `start` undo another one."""
+
+    drain: Hook | None = None
+    undrain: Hook | None = Field(default=None, validate_default=True)
+    stop: Hook | None = None
+    start: Hook | None = Field(default=None, validate_default=True)
+    bench: Hook | None = None
+
+    @field_validator("undrain", "start")
+    @classmethod
+    def _beside_what_it_undoes(cls, hook: Hook | None, info: ValidationInfo) -> Hook | None:
+        undone = {"undrain": "drain", "start": "stop"}[str(info.field_name)]
+        if undone in info.data and (info.data[undone] is None) is not (hook is None):
+            raise wrong(f"{undone} and {info.field_name} together", "one of them")
+        return hook
+
+    def by_name(self) -> dict[str, Hook]:
+        """In the order in which a switch runs them."""
+        order = (("drain", self.drain), ("stop", self.stop), ("start", self.start))
+        rest = (("bench", self.bench), ("undrain", self.undrain))
+        return {name: hook for name, hook in (*order, *rest) if hook is not None}
 
 
 class Timers(Value):

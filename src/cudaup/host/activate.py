@@ -1,16 +1,18 @@
 """The switch to another generation, from stop to proof, on the host. Whatever fails, the host goes back by itself."""
 
 from dataclasses import dataclass, field
-from typing import List, Tuple
+from typing import List, Union
 
 from cudaup.host import (
     adoption,
     ballast,
     deadman,
+    ending,
     fence,
     generations,
     guards,
     health,
+    hooks,
     lease,
     live,
     proof,
@@ -21,9 +23,10 @@ from cudaup.host import (
 )
 from cudaup.host.fence import Mutation
 from cudaup.host.protocol import Context, Failed, Json, Refused
+from cudaup.host.services import Affected
 from cudaup.host.transit import Transit
 
-STEPS = ("verify", "arm", "stop", "baseline", "smoke", "switch", "start", "health", "live-proof")
+STEPS = ("verify", "arm", "drain", "stop", "baseline", "smoke", "switch", "start", "health", "live-proof", "bench")
 
 
 @dataclass
@@ -67,31 +70,36 @@ def activate(ctx: Context) -> Json:
         guards.require_settled(ctx)
         if generations.current_id(ctx.layout) == target:
             return {"state": "unchanged", "generation": target}
-        running = _verified(ctx, target)
-        attempt = Attempt(ctx, change, _arm(ctx, change, target, running))
+        affected = _verified(ctx, target)
+        attempt = Attempt(ctx, change, _arm(ctx, change, target, affected))
         try:
             _forward(attempt)
         except (Failed, Refused, OSError, KeyboardInterrupt) as error:
             raise _gone_back(attempt, error) from error
+        except Exception as bug:  # the service must not wait for the timer because of it
+            _gone_back(attempt, bug)
+            raise
         revert.mark(ctx, transit.AWAITING_CONFIRM)
         return {"state": transit.AWAITING_CONFIRM, **attempt.data(), "live": attempt.live}
 
 
-def _verified(ctx: Context, target: str) -> Tuple[str, ...]:
+def _verified(ctx: Context, target: str) -> Affected:
     """The way back, then the way forward, then what runs. Nothing is changed yet."""
     origin = generations.current_id(ctx.layout)
     if origin is None:
         raise Refused("not-found", "there is no current generation to go back to", "adopt the environment first")
     generations.load(ctx.layout, target)
-    known = adoption.read(ctx.layout)
-    if known is not None and not known.is_in_place(ctx.layout):
-        raise Refused("unsafe", f"`{known.path}` does not lead to `{adoption.link_text(ctx.layout)}`", "run `recover`")
-    guards.require_verified(ctx, origin)
+    guards.require_in_place(ctx)
+    guards.require_way_back(ctx, origin)
     guards.require_verified(ctx, target)
-    return guards.require_vacant_but_for_services(ctx, origin)
+    hooks.require_usable(ctx.options["hooks"])
+    affected = services.affected(ctx, origin, ctx.options["hooks"])
+    if affected.left_down:
+        ctx.channel.event("verify", "note", f"down, and left so: {', '.join(affected.left_down)}")
+    return affected
 
 
-def _arm(ctx: Context, change: Mutation, target: str, running: Tuple[str, ...]) -> Transit:
+def _arm(ctx: Context, change: Mutation, target: str, affected: Affected) -> Transit:
     now = ctx.clock.monotonic()
     ceiling = now + float(ctx.options["ceiling"])
     # By hand nobody renews; the person is there until the ceiling.
@@ -105,26 +113,32 @@ def _arm(ctx: Context, change: Mutation, target: str, running: Tuple[str, ...]) 
         deadline=deadline,
         ceiling=ceiling,
         phase=transit.ARMED,
-        units=running,
+        units=affected.units,
+        order=affected.order,
         ttl_s=float(ctx.options["ttl"]),
         suite=ctx.options["suite"],
         health=ctx.options["health"],
+        hooks=ctx.options["hooks"],
     )
     with change.step("arm", transit.as_json(pending)):
         ballast.lay(ctx.layout)
-        generations.update(ctx.layout, target, suite=pending.suite, health=pending.health)
-        units.install_drop_ins(ctx, running)
-        adoption.remember_units(ctx.layout, running)
+        generations.update(ctx.layout, target, suite=pending.suite, health=pending.health, hooks=pending.hooks)
+        units.install_drop_ins(ctx, (*affected.units, *affected.left_down))
+        adoption.remember_units(ctx.layout, affected.units)
         deadman.begin(ctx, change, pending)
     return pending
 
 
 def _forward(attempt: Attempt) -> None:
     ctx, pending = attempt.ctx, attempt.pending
+    if hooks.DRAIN in pending.hooks:
+        attempt.enter(hooks.DRAIN)
+        hooks.run(ctx, pending.hooks, hooks.DRAIN, attempt.is_abandoned)
     attempt.enter("stop")
     revert.mark(ctx, transit.STOPPED)
-    with attempt.change.step("stop", {"units": list(pending.units)}):
-        services.stop(ctx, pending.units)
+    with attempt.change.step("stop", {"units": list(pending.order)}):
+        hooks.run(ctx, pending.hooks, hooks.STOP, attempt.is_abandoned)
+        services.stop(ctx, pending.order, attempt.is_abandoned)
         services.require_vacant(ctx, services.places_of(ctx, pending.origin))
     attempt.enter("baseline")
     own = proof.suite_of(ctx, pending.origin, pending.suite)
@@ -136,11 +150,15 @@ def _forward(attempt: Attempt) -> None:
         generations.switch(ctx.layout, pending.target)
     revert.mark(ctx, transit.SWITCHED)
     attempt.enter("start")
-    services.start(ctx, pending.units, attempt.is_abandoned)
+    services.start(ctx, pending.order, attempt.is_abandoned)
+    hooks.run(ctx, pending.hooks, hooks.START, attempt.is_abandoned)
     attempt.enter("health")
     health.require(ctx, pending.units, pending.health, attempt.is_abandoned)
     attempt.enter("live-proof")
-    attempt.live = live.require(ctx, pending.units, pending.target)
+    attempt.live = live.require(ctx, pending, pending.target)
+    if hooks.BENCH in pending.hooks:
+        attempt.enter(hooks.BENCH)
+        hooks.run(ctx, pending.hooks, hooks.BENCH, attempt.is_abandoned)
     attempt.require_time()
 
 
@@ -148,15 +166,18 @@ def _smoke_target(attempt: Attempt) -> None:
     ctx, target, suite = attempt.ctx, attempt.pending.target, attempt.pending.suite
     result = proof.run(ctx, target, suite, attempt.is_abandoned)
     attempt.smoke = result.cases
+    proof.remember(ctx, target, suite, result)
     if not result.is_proven:
         raise Failed("smoke", f"the smoke of {target} does not pass: {'; '.join(result.objections(suite))}")
-    proof.remember(ctx, target, suite, result)
 
 
-def _gone_back(attempt: Attempt, error: BaseException) -> Failed:
+def _gone_back(attempt: Attempt, error: BaseException) -> Union[Failed, Refused]:
     ctx, pending = attempt.ctx, attempt.pending
     why = f"{attempt.step}: {error or type(error).__name__}"
     ctx.channel.event(attempt.step, "failed", why)
+    if attempt.step == hooks.DRAIN and not hooks.problems_of(ctx, pending.hooks, hooks.UNDRAIN):
+        ending.end(ctx.layout, attempt.change, pending, ending.REFUSED)
+        return Refused("drain", f"{why}; nothing was stopped, and the drain is undone", "see why it does not drain")
     try:
         outcome = revert.revert(ctx, attempt.change, pending, why)
     except OSError as broken:

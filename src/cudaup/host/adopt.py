@@ -102,7 +102,7 @@ def _make_generation(ctx: Context, known: Adoption, described: Json) -> None:
     (folder / "venv").symlink_to(known.aside)
     Path(known.aside).symlink_to(known.path)  # until the exchange, so that its files can be read through `venv`
     ctx.channel.event("adopt", "started", f"sealing `{known.path}`")
-    manifest.seal(layout.generation(known.generation))
+    manifest.seal(layout.generation(known.generation), manifest.Digests())
     record = {
         "id": known.generation,
         "number": int(known.generation.split("-")[0]),

@@ -51,7 +51,7 @@ def read(layout: Layout) -> Optional[Adoption]:
 
 
 def write(layout: Layout, adoption: Adoption) -> None:
-    write_json(layout.adopted, asdict(adoption))
+    write_json(layout.adopted, asdict(adoption), reserve=layout.ballast)
 
 
 def remember_units(layout: Layout, units: Sequence[str]) -> None:

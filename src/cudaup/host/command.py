@@ -73,7 +73,11 @@ def run(
             start_new_session=True,
         )
         output.close_write_ends()
-        stopped = _follow(process, output, limit_s, should_stop)
+        try:
+            stopped = _follow(process, output, limit_s, should_stop)
+        except BaseException:  # Ctrl-C: nobody would ever end it
+            kill(process)
+            raise
         if stopped:
             kill(process)
         code = _reap(process)

@@ -1,13 +1,16 @@
 """The operator's word that the new generation stays. It and the timer exclude each other by the lock."""
 
-from cudaup.host import ending, fence, generations, live, transit
+from cudaup.host import ending, fence, generations, hooks, live, transit
 from cudaup.host.fence import Mutation
 from cudaup.host.protocol import Context, Failed, Json, Refused
 from cudaup.host.transit import Transit
 
 
 def confirm(ctx: Context) -> Json:
-    """The verb `confirm`. Refused `not-found` when the timer already fired."""
+    """The verb `confirm`. Refused `not-found` when the timer already fired.
+
+    The drain is undone before the end is recorded: whatever dies in between, a host is never left drained.
+    """
     layout = ctx.layout
     if ctx.dry_run:
         pending = transit.read(layout)
@@ -25,12 +28,24 @@ def confirm(ctx: Context) -> Json:
 def _require_confirmable(ctx: Context, pending: Transit) -> None:
     if pending.phase != transit.AWAITING_CONFIRM:
         raise Refused("in-transit", f"the host is not ready to be confirmed: {pending.phase}")
-    if pending.is_abandoned(ctx.clock):
-        raise Refused("not-found", "too late: the timer's deadline has passed and it puts the host back")
+    _require_time(ctx)
     try:
-        live.require(ctx, pending.units, pending.target)
+        live.require(ctx, pending, pending.target)
+        hooks.run(ctx, pending.hooks, hooks.UNDRAIN, lambda: _is_too_late(ctx))
     except Failed as error:
         raise Refused("not-verified", f"not confirmed: {error.text}", "roll back") from error
+    _require_time(ctx)
+
+
+def _is_too_late(ctx: Context) -> bool:
+    """Read from disk: renewals come from other processes."""
+    pending = transit.read(ctx.layout)
+    return pending is None or pending.is_abandoned(ctx.clock)
+
+
+def _require_time(ctx: Context) -> None:
+    if _is_too_late(ctx):
+        raise Refused("not-found", "too late: the timer's deadline has passed and it puts the host back")
 
 
 def _confirmed_before(ctx: Context, change: Mutation) -> Json:

@@ -7,17 +7,21 @@ import os
 import signal
 import subprocess
 from dataclasses import dataclass
+from typing import List, Sequence
 
-from cudaup.host import ballast, fence, install, lease, locks, revert, transit
+from cudaup.host import fence, install, lease, locks, revert, transit
 from cudaup.host.fence import Mutation
 from cudaup.host.layout import Layout
 from cudaup.host.protocol import Context, Json, Refused
 from cudaup.host.transit import Transit
+from cudaup.host.units import RECOVER_UNIT
 
 _POLL_S = 0.5
 _APPEARS_WITHIN_S = 10
 _LOCK_WAIT_S = 2
 _TROUBLE_S = 5  # between two attempts on a disk that cannot be written
+# What a start hook leaves running outlives the timer that ran it.
+_SETTINGS = ("Restart=on-failure", "RestartSec=5", "StartLimitIntervalSec=0", "KillMode=process")
 # A holder of the lock that should have stopped long ago hangs: killed, so that the host is not stuck with it.
 _HANGS_AFTER_S = 150
 _REVERT_HANGS_AFTER_S = 900
@@ -37,13 +41,10 @@ def begin(ctx: Context, change: Mutation, pending: Transit, *, is_needed: bool =
 
 def _start(ctx: Context, number: int) -> None:
     """Start the timer and wait until it lives. Refused `unsupported` when it does not; nothing is armed before."""
-    argv = [str(ctx.layout.program), "deadman", "--root", str(ctx.layout.root)]
+    argv = _argv(ctx)
     install.require_same(ctx.layout)
     if ctx.systemd.is_running():
-        settings = ["Restart=on-failure", "RestartSec=5", "StartLimitIntervalSec=0"]
-        outcome = ctx.systemd.run_transient(f"cudaup-deadman-{number}", settings, argv)
-        if not outcome.ok:
-            raise Refused("unsupported", f"the timer does not start: {outcome.text}")
+        _run_transient(ctx, str(number), _SETTINGS, argv)
     else:
         null = subprocess.DEVNULL
         subprocess.run(["setsid", "--fork", *argv], stdin=null, stdout=null, stderr=null, check=True)
@@ -52,6 +53,25 @@ def _start(ctx: Context, number: int) -> None:
         if ctx.clock.monotonic() >= limit:
             raise Refused("unsupported", f"the timer did not come up within {_APPEARS_WITHIN_S} s")
         ctx.clock.sleep(_POLL_S / 10)
+
+
+def begin_at_boot(ctx: Context) -> None:
+    """The rest of a revert needs what boots behind `recover`: the services, and for the hooks a network."""
+    network = "network-online.target"
+    try:
+        _run_transient(ctx, "boot", [*_SETTINGS, f"Wants={network}", f"After={network} {RECOVER_UNIT}"], _argv(ctx))
+    except Refused as error:
+        ctx.channel.event("arm", "note", error.text)
+
+
+def _run_transient(ctx: Context, name: str, settings: Sequence[str], argv: Sequence[str]) -> None:
+    outcome = ctx.systemd.run_transient(f"cudaup-deadman-{name}", settings, argv)
+    if not outcome.ok:
+        raise Refused("unsupported", f"the timer does not start: {outcome.text}")
+
+
+def _argv(ctx: Context) -> List[str]:
+    return [str(ctx.layout.program), "deadman", "--root", str(ctx.layout.root)]
 
 
 def run(ctx: Context) -> Json:
@@ -86,12 +106,13 @@ def _watch(ctx: Context) -> Json:
 
 def fire(ctx: Context) -> Json:
     """Put the host back, if it is still due once the lock is ours. Refused `busy`. Empty when it was not due."""
-    ballast.give_up_if_tight(ctx.layout)
     with fence.mutation(ctx, "deadman", {}, own_right=True, wait_s=_LOCK_WAIT_S) as change:
         pending = transit.read(ctx.layout)
         if pending is None or not _is_due(ctx, pending):
             return {}
-        why = f"nobody renewed or confirmed in time (phase {pending.phase})"
+        is_later_boot = pending.boot_id != ctx.clock.boot_id()
+        cause = "the host was rebooted" if is_later_boot else "nobody renewed or confirmed in time"
+        why = f"{cause} (phase {pending.phase})"
         outcome = revert.revert(ctx, change, pending, why)
         return {"state": outcome.state, "after": outcome.after, "problems": outcome.problems}
 
@@ -117,7 +138,8 @@ class _Patience:
         now = ctx.clock.monotonic()
         if pending.phase != self.phase:
             return _Patience(pending.phase, now)
-        limit = _REVERT_HANGS_AFTER_S if pending.phase == transit.REVERTING else _HANGS_AFTER_S
+        is_reverting = pending.phase == transit.REVERTING
+        limit = _REVERT_HANGS_AFTER_S + pending.longest_s() if is_reverting else _HANGS_AFTER_S
         if now - self.since >= limit:
             _kill_holder(ctx)
             return _Patience(pending.phase, now)

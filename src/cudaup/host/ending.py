@@ -9,7 +9,8 @@ from cudaup.host.layout import Layout
 from cudaup.host.protocol import Json
 from cudaup.host.transit import Transit
 
-CONFIRMED = "confirmed"  # the other ends are the verdicts of a revert
+CONFIRMED = "confirmed"
+REFUSED = "refused"  # it did not drain; the other ends are the verdicts of a revert
 _OP = "transit-end"
 
 

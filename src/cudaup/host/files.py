@@ -10,13 +10,15 @@ import json
 import os
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any, Iterator, Optional
 
 from cudaup.host import ownership
 from cudaup.host.protocol import Refused
 
 _RENAME_NOREPLACE, _RENAME_EXCHANGE = 1, 2  # renameat2(2)
+_KEEP_SIZE = 1  # fallocate(2)
 _CHUNK = 1 << 20
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 @contextmanager
@@ -60,14 +62,18 @@ def fsync_dir(path: Path) -> None:
         os.fsync(fd)
 
 
-def write_atomic(path: Path, content: bytes, mode: int = 0o644) -> None:
-    """Readers see the old file or the whole new one, also after a power loss."""
+def write_atomic(path: Path, content: bytes, mode: int = 0o644, *, reserve: Optional[Path] = None) -> None:
+    """Readers see the old file or the whole new one, also after a power loss.
+
+    On a full disk a file of the folder `reserve` becomes the new one: its inode and its blocks are there already, and
+    nobody else can take them in between.
+    """
     aside = "." + path.name + ".new"
     with opened_dir(path.parent) as folder:
         with suppress(FileNotFoundError):
             os.unlink(aside, dir_fd=folder)  # what a crash left: a new file, never one that may have other names
         try:
-            _write_new(aside, folder, content, mode)
+            _fill(aside, folder, content, mode, reserve)
             os.replace(aside, path.name, src_dir_fd=folder, dst_dir_fd=folder)
         except OSError:
             with suppress(OSError):  # the room is needed by what comes next
@@ -76,20 +82,46 @@ def write_atomic(path: Path, content: bytes, mode: int = 0o644) -> None:
         os.fsync(folder)
 
 
-def _write_new(name: str, folder: int, content: bytes, mode: int) -> None:
-    fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
+def _fill(name: str, folder: int, content: bytes, mode: int, reserve: Optional[Path]) -> None:
+    try:
+        _write(name, folder, content, mode, os.O_CREAT | os.O_EXCL)
+    except OSError as error:
+        if error.errno not in FULL or reserve is None or not _take(reserve, name, folder):
+            raise
+        _write(name, folder, content, mode, 0)
+
+
+def _write(name: str, folder: int, content: bytes, mode: int, flags: int) -> None:
+    """Over what is there: its blocks are kept until the new length is known."""
+    fd = os.open(name, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | flags, 0o600, dir_fd=folder)
     try:
         os.fchmod(fd, mode)  # whatever the umask says
         view = memoryview(content)
         while view:
             view = view[os.write(fd, view) :]
+        os.ftruncate(fd, len(content))
         os.fsync(fd)
     finally:
         os.close(fd)
 
 
-def write_json(path: Path, value: Any, mode: int = 0o644) -> None:
-    write_atomic(path, json.dumps(value, sort_keys=True, indent=1).encode() + b"\n", mode)
+def _take(reserve: Path, name: str, folder: int) -> bool:
+    """Whether there was still a file to take."""
+    for spare in reserve.glob("*"):
+        with suppress(FileNotFoundError):  # another process took it
+            os.replace(str(spare), name, dst_dir_fd=folder)
+            return True
+    return False
+
+
+def write_json(path: Path, value: Any, mode: int = 0o644, *, reserve: Optional[Path] = None) -> None:
+    write_atomic(path, json.dumps(value, sort_keys=True, indent=1).encode() + b"\n", mode, reserve=reserve)
+
+
+def allocate(fd: int, size: int) -> None:
+    """Blocks up to `size`, past the end of a file that stays as long as it is. Best effort."""
+    if os.fstat(fd).st_blocks * 512 < size:
+        ctypes.CDLL(None).fallocate(fd, _KEEP_SIZE, ctypes.c_longlong(0), ctypes.c_longlong(size))
 
 
 def exchange(one: Path, other: Path) -> None:
@@ -116,6 +148,16 @@ def _renameat2(here: int, one: str, there: int, other: str, flags: int) -> None:
     if libc.renameat2(here, os.fsencode(one), there, os.fsencode(other), flags) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), one, None, other)
+
+
+def sync_filesystem(path: Path) -> None:
+    """Everything on that filesystem is on the disk; one call is much faster than one for each of many files."""
+    fd = os.open(str(path), os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        if ctypes.CDLL(None, use_errno=True).syncfs(fd) != 0:
+            raise OSError(ctypes.get_errno(), "syncfs", str(path))
+    finally:
+        os.close(fd)
 
 
 def sha256_file(path: Path) -> str:

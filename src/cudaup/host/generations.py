@@ -26,12 +26,21 @@ def next_id(layout: Layout, digest: str) -> str:
 
 
 def load(layout: Layout, generation_id: str) -> Json:
-    try:
-        record: Json = json.loads(read_own(layout.generation(generation_id) / _RECORD).decode())
-    except (FileNotFoundError, NotADirectoryError):
+    """Raises Refused `not-found`."""
+    record = find(layout, generation_id)
+    if record is None:
         known = ", ".join(each["id"] for each in load_all(layout)) or "none"
         text = f"no generation `{generation_id}` under `{layout.generations}`"
-        raise Refused("not-found", text, f"known: {known}") from None
+        raise Refused("not-found", text, f"known: {known}")
+    return record
+
+
+def find(layout: Layout, generation_id: str) -> Optional[Json]:
+    """Its record; None for one that is not there, or not whole."""
+    try:
+        record: Json = json.loads(read_own(layout.generation(generation_id) / _RECORD).decode())
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None
     return record
 
 
@@ -45,16 +54,21 @@ def asked(ctx: Context) -> str:
 
 def load_all(layout: Layout) -> List[Json]:
     """Complete generations, oldest first. A directory without its record is a stage cut short."""
-    records = [json.loads(read_own(path).decode()) for path in layout.generations.glob(f"[0-9]*/{_RECORD}")]
-    return sorted(records, key=lambda record: int(record["number"]))
+    found = (find(layout, path.parent.name) for path in layout.generations.glob(f"[0-9]*/{_RECORD}"))
+    return sorted((record for record in found if record), key=lambda record: int(record["number"]))
 
 
 def incomplete(layout: Layout) -> List[Path]:
-    """What a crash left of a stage, an adopt or a gc: without a record, or under a name that hides it."""
+    """What a crash left of a stage, an adopt or a gc: without a record, or under a name that hides it.
+
+    Never what a link in use names: that was whole once, and a service may run from it.
+    """
     if not layout.generations.is_dir():
         return []
     folders = [path for path in layout.generations.iterdir() if path.is_dir()]
-    return sorted(path for path in folders if path.name.startswith(".") or not (path / _RECORD).exists())
+    in_use = {current_id(layout), previous_id(layout)}
+    half_made = [path for path in folders if path.name.startswith(".") or not (path / _RECORD).exists()]
+    return sorted(path for path in half_made if path.name not in in_use)
 
 
 def save(layout: Layout, record: Json) -> None:
@@ -66,7 +80,7 @@ def save(layout: Layout, record: Json) -> None:
 
 def update(layout: Layout, generation_id: str, **changes: Any) -> None:
     record = load(layout, generation_id)
-    write_json(layout.generation(generation_id) / _RECORD, {**record, **changes})
+    write_json(layout.generation(generation_id) / _RECORD, {**record, **changes}, reserve=layout.ballast)
 
 
 def summary(record: Json) -> Json:
@@ -108,7 +122,11 @@ def make_first(layout: Layout, generation_id: str) -> None:
 
 def switch(layout: Layout, target: str) -> None:
     """`current` names `target`, `previous` what was current. One exchange is the moment it happens."""
-    if current_id(layout) != target:
+    current = current_id(layout)
+    if current is None:  # somebody removed the link
+        set_previous(layout, None if previous_id(layout) == target else previous_id(layout))
+        _take_spare(layout, target, layout.current)
+    elif current != target:
         set_previous(layout, target)
         exchange(layout.current, layout.previous)
 

@@ -45,9 +45,13 @@ def _poll(ctx: Context, look: Callable[[], Optional[str]], limit_s: float, shoul
 def _ask(url: str) -> Optional[str]:
     """Directly: a proxy from the environment has no business between a host and itself."""
     parts = urlsplit(url)
+    try:
+        port = parts.port or 80
+    except ValueError as error:
+        return f"`{url}`: {error}"
     if parts.scheme != "http" or not parts.hostname:
         return f"`{url}` is not a plain http address"
-    connection = http.client.HTTPConnection(parts.hostname, parts.port or 80, timeout=_ANSWER_LIMIT_S)
+    connection = http.client.HTTPConnection(parts.hostname, port, timeout=_ANSWER_LIMIT_S)
     try:
         connection.request("GET", (parts.path or "/") + (f"?{parts.query}" if parts.query else ""))
         status = connection.getresponse().status

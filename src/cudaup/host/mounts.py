@@ -5,7 +5,7 @@ import re
 import stat
 from contextlib import suppress
 from pathlib import Path
-from typing import Dict, Iterator, List, NamedTuple
+from typing import Dict, Iterator, List, NamedTuple, Tuple
 
 from cudaup.host import ownership
 from cudaup.host.layout import Layout
@@ -108,16 +108,21 @@ def mounts_inside(path: Path) -> List[Mount]:
 
 
 def binds_of(path: Path) -> List[str]:
+    """As `bindings_of`, in words."""
+    return [f"`{point}` of pid {pid}" for pid, point in bindings_of(path)]
+
+
+def bindings_of(path: Path) -> List[Tuple[int, Path]]:
     """Where this very directory or one inside it is mounted too, and who else sees it without the rest of the host.
 
-    For them the link that takes its place would not be there, or lead nowhere.
+    For them the link that takes its place would not be there, or lead nowhere. One process of each mount namespace.
     """
     own = mount_of(path)
     inside = own.root / path.relative_to(own.point)
-    return [text for pid in _namespaces().values() for text in _binds_seen_by(pid, own, inside, path)]
+    return [(int(pid), point) for pid in _namespaces().values() for point in _binds_seen_by(pid, own, inside, path)]
 
 
-def _binds_seen_by(pid: str, own: Mount, inside: Path, path: Path) -> Iterator[str]:
+def _binds_seen_by(pid: str, own: Mount, inside: Path, path: Path) -> Iterator[Path]:
     seen, host = _mounts_seen_by(pid), mount_of(Path("/"))
     # A sandboxed service sees the whole host, links and all; so does an agent in a container, though elsewhere.
     whole = {mount.point for mount in seen if (mount.device, mount.root) == (host.device, host.root)}
@@ -125,12 +130,12 @@ def _binds_seen_by(pid: str, own: Mount, inside: Path, path: Path) -> Iterator[s
         if mount.device != own.device:
             continue
         if mount.root == inside or inside in mount.root.parents:
-            yield f"`{mount.point}` of pid {pid}"
+            yield mount.point
         elif mount.root in inside.parents:
             there = mount.point / inside.relative_to(mount.root)
             is_part_of_all = Path("/") in whole or any(there == point / path.relative_to("/") for point in whole)
             if not is_part_of_all and _is_same(pid, there, path):
-                yield f"`{there}` of pid {pid}"
+                yield there
 
 
 def _is_same(pid: str, there: Path, path: Path) -> bool:
@@ -139,6 +144,31 @@ def _is_same(pid: str, there: Path, path: Path) -> bool:
         return os.path.samestat(Path(f"{_PROC}/{pid}/root{there}").stat(), path.stat())
     except OSError:
         return False
+
+
+def seen_elsewhere(path: Path) -> Iterator[Tuple[int, List[Path]]]:
+    """Processes that see this very directory under other names too, such as a container's; each with these names."""
+    own = mount_of(path)
+    inside = own.root / path.relative_to(own.point)
+    by_namespace: Dict[str, List[Path]] = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        namespace = _namespace_of(entry.name)
+        if namespace not in by_namespace:
+            same = (each for each in _mounts_seen_by(entry.name) if each.device == own.device)
+            names = {name for mount in same for name in _names_of(inside, mount)}
+            by_namespace[namespace] = sorted(names - {path})
+        if by_namespace[namespace]:
+            yield int(entry.name), by_namespace[namespace]
+
+
+def _names_of(inside: Path, mount: Mount) -> Iterator[Path]:
+    """What a directory of the mounted filesystem is called there, or a part of it that is mounted by itself."""
+    if mount.root == inside or mount.root in inside.parents:
+        yield mount.point / inside.relative_to(mount.root)
+    elif inside in mount.root.parents:
+        yield mount.point
 
 
 def parse_mounts(mountinfo: str) -> List[Mount]:

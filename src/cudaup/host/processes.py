@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 
 class Use(NamedTuple):
@@ -27,7 +27,7 @@ def uses(pid: int, places: Sequence[Path]) -> List[Use]:
     """All uses of `places` by one process."""
     prefixes = [str(place) for place in places]
     command = " ".join(argv_of(pid)[:3])
-    return [Use(pid, command, how, path) for how, path in _paths_of(pid) if _is_under(path, prefixes)]
+    return [Use(pid, command, how, path) for how, path in _paths_of(pid) if is_under(path, prefixes)]
 
 
 def environ_of(pid: int) -> List[str]:
@@ -40,7 +40,7 @@ def argv_of(pid: int) -> List[str]:
 
 def _use_by(pid: int, prefixes: Sequence[str]) -> Optional[Use]:
     for how, path in _paths_of(pid):
-        if _is_under(path, prefixes):
+        if is_under(path, prefixes):
             return Use(pid, " ".join(argv_of(pid)[:3]), how, path)
     return None
 
@@ -59,8 +59,8 @@ def _paths_of(pid: int) -> Iterable[Tuple[str, str]]:
         yield "open file", _link(pid, f"fd/{fd}")
 
 
-def _is_under(path: str, prefixes: Sequence[str]) -> bool:
-    return any(path == prefix or path.startswith(prefix + "/") for prefix in prefixes)
+def is_under(path: str, places: Sequence[Union[Path, str]]) -> bool:
+    return any(path == str(place) or path.startswith(f"{place}/") for place in places)
 
 
 def _list_fds(pid: int) -> List[str]:

@@ -3,7 +3,7 @@
 import shutil
 from typing import List, Optional
 
-from cudaup.host import adopt, ballast, fence, generations, lease, locks, revert, transit
+from cudaup.host import adopt, deadman, fence, generations, lease, locks, revert, transit
 from cudaup.host.fence import Mutation
 from cudaup.host.protocol import Context, Json, Refused
 from cudaup.host.transit import Transit
@@ -13,7 +13,7 @@ _LEASE_OPS = ("lease-take", "lease-release", "lease-clear", "quarantine")
 
 def recover(ctx: Context) -> Json:
     """The verb `recover`. Refused `in-transit` while a controller is within its deadline."""
-    is_boot = bool(ctx.options.get("boot"))
+    is_boot = bool(ctx.options.get("boot")) and ctx.systemd.is_running()  # elsewhere nothing waits for this to end
     if not ctx.layout.root.is_dir():
         return {"state": "clean", "actions": []}
     if _is_live(ctx, transit.read(ctx.layout)):
@@ -26,7 +26,8 @@ def recover(ctx: Context) -> Json:
         return {"state": "busy", "actions": []}
     if ctx.dry_run:
         return {"would": _pending_work(ctx)}
-    ballast.give_up_if_tight(ctx.layout)
+    if is_boot and ctx.layout.transit.exists():
+        deadman.begin_at_boot(ctx)  # first: it also finishes what this very program does not
     with fence.mutation(ctx, "recover", {"boot": is_boot}, own_right=True) as change:
         return _settle(ctx, change, is_boot=is_boot)
 
@@ -36,11 +37,14 @@ def _settle(ctx: Context, change: Mutation, *, is_boot: bool) -> Json:
     pending = transit.read(ctx.layout)
     if _is_live(ctx, pending):
         raise Refused("in-transit", "a switch has begun meanwhile")
-    if pending is not None:
-        outcome = revert.revert(ctx, change, pending, f"found in phase {pending.phase}", at_boot=is_boot)
+    if pending is not None and is_boot:
+        revert.at_boot(ctx, change, pending)
+        state = "in-transit"
+        actions.append(f"goes back from {pending.target} to {pending.origin}; the timer proves it")
+    elif pending is not None:
+        outcome = revert.revert(ctx, change, pending, f"found in phase {pending.phase}")
         state = outcome.state
-        actions.append(f"went back from {pending.target} to {pending.origin}")
-        actions += outcome.problems
+        actions += [f"went back from {pending.target} to {pending.origin}", *outcome.problems]
     actions += _settle_half_done(ctx)
     _close_intents(ctx, change, actions)
     return {"state": state if pending or not actions else "settled", "actions": actions}

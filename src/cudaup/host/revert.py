@@ -6,9 +6,8 @@ Every step may be done already; a revert cut short is simply done again.
 from dataclasses import replace
 from typing import List, NamedTuple
 
-from cudaup.host import adoption, ballast, ending, generations, health, lease, live, proof, services, transit
+from cudaup.host import adoption, ending, evidence, generations, health, hooks, lease, live, proof, services, transit
 from cudaup.host.fence import Mutation
-from cudaup.host.files import write_json
 from cudaup.host.protocol import Context, Failed, Json
 from cudaup.host.systemd import never
 from cudaup.host.transit import Transit
@@ -29,18 +28,18 @@ class Reverted(NamedTuple):
         return "revert-failed" if self.verdict == FAILED else f"reverted-{self.verdict}"
 
 
-def revert(ctx: Context, change: Mutation, pending: Transit, why: str, *, at_boot: bool = False) -> Reverted:
+def revert(ctx: Context, change: Mutation, pending: Transit, why: str) -> Reverted:
     """Back to `pending.origin`, services included, then the proof. Anything but proven ends in quarantine.
 
     Raises OSError when nothing can be recorded or the links cannot be changed: the transit stays (`keep_serving`).
     """
     ctx.channel.event("revert", "started", f"back to {pending.origin}: {why}")
-    ballast.give_up_if_tight(ctx.layout)
     mark(ctx, transit.REVERTING)
     detail = {"from": pending.target, "to": pending.origin, "why": why}
     with change.step("revert", detail):
-        problems = _links_back(ctx, change, pending, at_boot=at_boot)
-        outcome = _proven(ctx, pending, problems, at_boot=at_boot)
+        problems = _vacated(ctx, pending) if generations.current_id(ctx.layout) != pending.origin else []
+        _links_back(ctx, change, pending)
+        outcome = _undrained(ctx, pending, _proven(ctx, pending, problems))
         _settle(ctx, change, pending, outcome, why)
     ctx.channel.event("revert", "done" if outcome.verdict == PROVEN else "failed", "; ".join(outcome.problems))
     return outcome
@@ -52,11 +51,19 @@ def keep_serving(ctx: Context, pending: Transit, why: str) -> str:
     Returns what is true now. The services are only asked: `why` may pass any moment, and then the revert comes.
     """
     try:
-        services.start(ctx, pending.units, wait=False)
-        asked = f"asked to start: {', '.join(pending.units) or 'no service'}"
+        services.start(ctx, pending.order, wait=False)
+        asked = f"asked to start: {', '.join(pending.order) or 'no service'}"
     except Failed as error:
         asked = error.text
-    return f"{why}; the host stays on {generations.current_id(ctx.layout)}, {asked}; the timer tries again"
+    told = [asked, *hooks.problems_of(ctx, pending.hooks, hooks.START)]
+    return f"{why}; the host stays on {generations.current_id(ctx.layout)}, {'; '.join(told)}; the timer tries again"
+
+
+def at_boot(ctx: Context, change: Mutation, pending: Transit) -> None:
+    """Before the services start: they shall start from where the host goes back to. The rest is the timer's."""
+    mark(ctx, transit.REVERTING)
+    _links_back(ctx, change, pending)
+    services.start(ctx, pending.order, wait=False)
 
 
 def mark(ctx: Context, phase: str) -> None:
@@ -67,45 +74,56 @@ def mark(ctx: Context, phase: str) -> None:
             transit.write(ctx.layout, replace(pending, phase=phase))
 
 
-def _links_back(ctx: Context, change: Mutation, pending: Transit, *, at_boot: bool) -> List[str]:
-    problems = []
+def _links_back(ctx: Context, change: Mutation, pending: Transit) -> None:
     if generations.current_id(ctx.layout) != pending.origin:
-        if not at_boot:
-            problems = _vacated(ctx, pending)
         with change.step("switch", {"from": pending.target, "to": pending.origin}):
             generations.switch(ctx.layout, pending.origin)
     generations.set_previous(ctx.layout, pending.previous)
-    return problems
 
 
 def _vacated(ctx: Context, pending: Transit) -> List[str]:
     """Whoever stays on the generation we leave is a problem to report, not a reason to stay on it."""
+    problems = hooks.problems_of(ctx, pending.hooks, hooks.STOP)
+    places = services.places_of(ctx, pending.target)
     try:
-        services.stop(ctx, pending.units)
-        services.require_vacant(ctx, services.places_of(ctx, pending.target))
+        # Also a job that a timer has started from there meanwhile.
+        began = [name for name in services.running_from(ctx, places).units if name not in pending.order]
+        services.stop(ctx, (*pending.order, *began))
+        services.require_vacant(ctx, places)
     except Failed as error:
-        return [error.text]
-    return []
+        problems.append(error.text)
+    return problems
 
 
-def _proven(ctx: Context, pending: Transit, problems: List[str], *, at_boot: bool) -> Reverted:
+def _proven(ctx: Context, pending: Transit, problems: List[str]) -> Reverted:
+    down = []
     try:
-        services.start(ctx, pending.units, wait=not at_boot)
+        services.start(ctx, pending.order)
     except Failed as error:
-        return Reverted(FAILED, [], [*problems, error.text])
-    if not at_boot:  # at boot they start behind this very program
-        problems = [*problems, *_live_problems(ctx, pending)]
+        down = [error.text]
+    problems = [*problems, *down, *hooks.problems_of(ctx, pending.hooks, hooks.START)]
+    if down:
+        return Reverted(FAILED, [], problems)
+    problems += _live_problems(ctx, pending)
     suite = proof.suite_of(ctx, pending.origin, pending.suite)
     smoked = proof.again(ctx, pending.origin, suite, proof.remembered(ctx, pending.origin), never)
     if not smoked.is_proven:
-        problems = [*problems, f"the smoke of {pending.origin} does not pass"]
+        problems.append(f"the smoke of {pending.origin} does not pass")
     return Reverted(UNPROVEN if problems else PROVEN, smoked.cases, problems)
+
+
+def _undrained(ctx: Context, pending: Transit, outcome: Reverted) -> Reverted:
+    """Not where the services do not run: who is sent there again would find nobody."""
+    if outcome.verdict == FAILED:
+        return outcome
+    problems = [*outcome.problems, *hooks.problems_of(ctx, pending.hooks, hooks.UNDRAIN)]
+    return outcome._replace(verdict=UNPROVEN if problems else outcome.verdict, problems=problems)
 
 
 def _live_problems(ctx: Context, pending: Transit) -> List[str]:
     try:
         health.require(ctx, pending.units, pending.health, never)
-        live.require(ctx, pending.units, pending.origin)
+        live.require(ctx, pending, pending.origin)
     except Failed as error:
         return [error.text]
     return []
@@ -119,10 +137,9 @@ def _settle(ctx: Context, change: Mutation, pending: Transit, outcome: Reverted,
         generations.update(layout, pending.origin, proven=now, confirmed=True)
     else:
         lease.quarantine(ctx, f"going back to {pending.origin}: {'; '.join(outcome.problems)}")
-    if not generations.load(layout, pending.target)["confirmed"]:
+    left = generations.find(layout, pending.target)
+    if left is not None and not left["confirmed"]:
         generations.update(layout, pending.target, failed=now)
-    layout.failed.mkdir(exist_ok=True)
-    evidence = {"generation": pending.target, "why": why, "time": now, **outcome._asdict()}
-    write_json(layout.failed / f"{pending.target}.json", evidence)
+    evidence.keep(ctx, pending, {"why": why, **outcome._asdict()})
     adoption.remember_units(layout, pending.units)
     ending.end(layout, change, pending, outcome.verdict)

@@ -2,21 +2,20 @@
 
 from typing import Optional
 
-from cudaup.host import ballast, deadman, fence, generations, guards, revert, transit
+from cudaup.host import deadman, fence, generations, guards, revert, services, transit, units
 from cudaup.host.fence import Mutation
 from cudaup.host.protocol import Context, Failed, Json, Refused
 from cudaup.host.transit import Transit
 
 
 def rollback(ctx: Context) -> Json:
-    """The verb `rollback`, proven by what the generations came with: the target's suite, and the current one's health.
+    """The verb `rollback`, with what the generations came with: the target's suite, the current one's health and hooks.
 
     By hand in transit it needs nobody's lease: it does what the timer would.
     """
     wanted: Optional[str] = ctx.options.get("to")
     if ctx.dry_run:
         return {"would": "roll back", "to": wanted or _default_target(ctx)}
-    ballast.give_up_if_tight(ctx.layout)
     own_right = ctx.epoch is None and ctx.layout.transit.exists()
     with fence.mutation(ctx, "rollback", {"to": wanted}, own_right=own_right) as change:
         pending = transit.read(ctx.layout)
@@ -40,29 +39,38 @@ def _go(ctx: Context, change: Mutation, pending: Transit) -> Json:
 
 def _begin(ctx: Context, change: Mutation, target: str) -> Transit:
     """Whatever is cut short from here on is finished, forwards to `target`, by the timer or by recovery."""
-    current = generations.current_id(ctx.layout)
-    if current is None:
-        raise Refused("not-found", "there is no current generation")
-    generations.load(ctx.layout, target)
-    guards.require_verified(ctx, target)
+    current = generations.current_id(ctx.layout) or target  # a link somebody removed is made again
+    guards.require_in_place(ctx)
+    guards.require_way_back(ctx, target)
+    here, there = generations.find(ctx.layout, current) or {}, generations.load(ctx.layout, target)
+    came_with = here if "health" in here else there  # an adopted one came with nothing
+    hooks = came_with.get("hooks", {})
+    affected = services.affected(ctx, current, hooks)
     now = ctx.clock.monotonic()
     pending = Transit(
         origin=target,
         target=current,
-        previous=current if current != target else generations.previous_id(ctx.layout),
+        previous=current if here and current != target else _other_than(target, generations.previous_id(ctx.layout)),
         epoch=change.epoch,
         boot_id=ctx.clock.boot_id(),
         deadline=now,
         ceiling=now,
         phase=transit.REVERTING,
-        units=guards.require_vacant_but_for_services(ctx, current),
+        units=affected.units,
+        order=affected.order,
         ttl_s=0,
         suite={},
-        health=generations.load(ctx.layout, current).get("health", {}),
+        health=came_with.get("health", {}),
+        hooks=hooks,
     )
     with change.step("arm", transit.as_json(pending)):
+        units.install_drop_ins(ctx, affected.units)  # somebody may have tidied up
         deadman.begin(ctx, change, pending, is_needed=False)  # of a crash without one `recover` takes care
     return pending
+
+
+def _other_than(target: str, previous: Optional[str]) -> Optional[str]:
+    return previous if previous != target else None
 
 
 def _default_target(ctx: Context) -> str:
@@ -72,5 +80,6 @@ def _default_target(ctx: Context) -> str:
         raise Refused("not-found", "there is no previous generation", "name one with --to")
     if generations.load(ctx.layout, previous)["number"] > generations.load(ctx.layout, current)["number"]:
         text = f"current {current} is older than previous {previous}: already rolled back"
-        raise Refused("not-found", text, f"to go forwards again: --to {previous}")
+        fix = f"to go forwards again: --to {previous}; to start its services: --to {current}"
+        raise Refused("not-found", text, fix)
     return previous

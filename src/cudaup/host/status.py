@@ -2,7 +2,7 @@
 
 from typing import List, Optional
 
-from cudaup.host import adoption, ending, generations, install, lease, locks, services, transit
+from cudaup.host import adoption, damage, ending, generations, install, lease, locks, services, transit
 from cudaup.host.layout import Layout
 from cudaup.host.protocol import Context, Json
 
@@ -20,6 +20,7 @@ def of(ctx: Context, found: Optional[List[Json]] = None) -> Json:
         "generations": list(records.values()),
         **under_way,
         "lease": lease.read(layout).as_json(ctx.clock),
+        "damage": [] if under_way["transit"] or under_way["busy"] else damage.of(ctx),
         "adopted": adoption.public(layout),
         "services": services.status(ctx) if found is None else found,
         "installed_sha256": install.installed_digest(layout),

@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import asdict, dataclass, replace
-from typing import List, Optional, Tuple
+from typing import Optional, Tuple
 
 from cudaup.host.clock import Clock
 from cudaup.host.files import read_own, write_json
@@ -15,8 +15,9 @@ REVERTING = "reverting"
 
 @dataclass(frozen=True)
 class Transit:
-    """`origin` is where a revert goes back to; `suite` and `health` are what proves it there.
+    """`origin` is where a revert goes back to; `suite`, `health` and `hooks` are what it does and proves there.
 
+    `units` run from the environment; `order` has all that was stopped for them, as it is started again.
     A rollback is a transit too: its origin is the generation to go to, and it is `reverting` from the start.
     """
 
@@ -29,9 +30,11 @@ class Transit:
     ceiling: float
     phase: str
     units: Tuple[str, ...]
+    order: Tuple[str, ...]
     ttl_s: float
     suite: Json
     health: Json
+    hooks: Json
 
     def is_abandoned(self, clock: Clock) -> bool:
         """Nobody renewed in time, or it took longer than it may whoever renews, or the host was rebooted."""
@@ -39,6 +42,11 @@ class Transit:
 
     def remaining_s(self, clock: Clock) -> float:
         return max(0.0, min(self.deadline, self.ceiling) - clock.monotonic())
+
+    def longest_s(self) -> float:
+        """What the stack itself allows a revert to wait, all deadlines together."""
+        checks = [self.health, self.health.get("http") or {}, *self.hooks.values()]
+        return sum(float(each.get("timeout_s", 0)) for each in checks)
 
     def renewed(self, clock: Clock) -> "Transit":
         """A later deadline. What is abandoned stays abandoned: the timer may be at work already."""
@@ -52,15 +60,16 @@ def read(layout: Layout) -> Optional[Transit]:
         found = json.loads(read_own(layout.transit).decode())
     except FileNotFoundError:
         return None
-    units: List[str] = found.pop("units")
-    return Transit(origin=found.pop("from"), target=found.pop("to"), units=tuple(units), **found)
+    found.update({key: tuple(found[key]) for key in ("units", "order")})
+    return Transit(origin=found.pop("from"), target=found.pop("to"), **found)
 
 
 def as_json(transit: Transit) -> Json:
     fields = asdict(transit)
-    return {"from": fields.pop("origin"), "to": fields.pop("target"), **fields, "units": list(transit.units)}
+    fields.update({key: list(fields[key]) for key in ("units", "order")})
+    return {"from": fields.pop("origin"), "to": fields.pop("target"), **fields}
 
 
 def write(layout: Layout, transit: Transit) -> None:
     """Only under the lease lock: renewals and the activate both write it."""
-    write_json(layout.transit, as_json(transit))
+    write_json(layout.transit, as_json(transit), reserve=layout.ballast)

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import List, Sequence
 
 from cudaup.host.files import fsync_dir, write_atomic
-from cudaup.host.layout import Layout
 from cudaup.host.protocol import Context
 
 RECOVER_UNIT = "cudaup-recover.service"
@@ -18,6 +17,8 @@ _DROP_IN_TEXT = """\
 [Unit]
 Wants={recover}
 After={recover}
+# There from the stop to the start of a switch, so that no job, dependency or person starts it in between.
+AssertPathExists=!{held}
 
 [Service]
 EnvironmentFile=-{root}/current/env
@@ -46,11 +47,22 @@ def install_recovery(ctx: Context) -> bool:
     """Whether anything changed."""
     if not ctx.systemd.is_running():
         return False
-    if not _put(ctx.systemd.unit_dir / RECOVER_UNIT, _filled(_RECOVER_TEXT, ctx.layout)):
+    if not _put(ctx.systemd.unit_dir / RECOVER_UNIT, _filled(_RECOVER_TEXT, ctx)):
         return False
     ctx.systemd.reload()
     ctx.systemd.enable(RECOVER_UNIT)
     return True
+
+
+def hold(ctx: Context) -> None:
+    """Nobody can start the services with a drop-in until `let_go`, or until the host is rebooted."""
+    if ctx.systemd.is_running():
+        _held(ctx).touch()
+
+
+def let_go(ctx: Context) -> None:
+    if _held(ctx).exists():
+        _held(ctx).unlink()
 
 
 def begin_recovery(ctx: Context) -> None:
@@ -59,7 +71,7 @@ def begin_recovery(ctx: Context) -> None:
 
 
 def install_drop_ins(ctx: Context, names: Sequence[str]) -> bool:
-    changed = [_put(_drop_in(ctx, unit), _filled(_DROP_IN_TEXT, ctx.layout)) for unit in names]
+    changed = [_put(_drop_in(ctx, unit), _filled(_DROP_IN_TEXT, ctx)) for unit in names]
     if any(changed):
         ctx.systemd.reload()
     return any(changed)
@@ -87,6 +99,10 @@ def remove_all(ctx: Context) -> None:
         ctx.systemd.reset_failed(RECOVER_UNIT)  # a failed unit stays known, file or not
 
 
+def has_drop_in(ctx: Context, unit: str) -> bool:
+    return _drop_in(ctx, unit).is_file()
+
+
 def sweep(ctx: Context, names: Sequence[str]) -> None:
     """What a write or a removal that was cut short left: a file's new version beside it, an empty folder."""
     folder = ctx.systemd.unit_dir
@@ -108,8 +124,12 @@ def _drop_in(ctx: Context, unit: str) -> Path:
     return ctx.systemd.unit_dir / f"{unit}.d" / _DROP_IN
 
 
-def _filled(text: str, layout: Layout) -> str:
-    return text.format(program=layout.program, root=layout.root, recover=RECOVER_UNIT)
+def _held(ctx: Context) -> Path:
+    return ctx.systemd.run_dir / f"cudaup{str(ctx.root).replace('/', '-')}.held"
+
+
+def _filled(text: str, ctx: Context) -> str:
+    return text.format(program=ctx.layout.program, root=ctx.root, recover=RECOVER_UNIT, held=_held(ctx))
 
 
 def _put(path: Path, text: str) -> bool:

@@ -33,26 +33,26 @@ class Claim(NamedTuple):
 
 
 def judge(site_packages: List[Path], conda_metas: Sequence[Path] = ()) -> Verdict:
-    claims: Dict[str, List[Claim]] = {}
-    for claim in itertools.chain(_claims(site_packages), _conda_claims(conda_metas)):
-        claims.setdefault(claim.path, []).append(claim)
+    by_path: Dict[str, List[Claim]] = {}
+    for claim in itertools.chain(claims(site_packages), _conda_claims(conda_metas)):
+        by_path.setdefault(claim.path, []).append(claim)
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # hashing runs outside the interpreter's lock
-        checked = list(pool.map(_check, claims.values()))
+        checked = list(pool.map(_check, by_path.values()))
     wrong = sorted(problem for problem, _size in checked if problem)
     evidence: Json = {
-        "files": len(claims),
+        "files": len(by_path),
         "bytes": sum(size for _problem, size in checked),
-        "packages": len({claim.owner for owned in claims.values() for claim in owned}),
+        "packages": len({claim.owner for owned in by_path.values() for claim in owned}),
     }
-    if not claims:
+    if not by_path:
         return Verdict(FAIL, "no package has a RECORD", evidence)
     if wrong:
         more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
         return Verdict(FAIL, "; ".join(wrong[:_NAMED]) + more, {**evidence, "wrong": wrong[:100]})
-    return Verdict(PASS, f"{len(claims)} files as recorded", evidence)
+    return Verdict(PASS, f"{len(by_path)} files as recorded", evidence)
 
 
-def _claims(site_packages: List[Path]) -> Iterator[Claim]:
+def claims(site_packages: List[Path]) -> Iterator[Claim]:
     for site in site_packages:
         for record in sorted(site.glob("*.dist-info/RECORD")):
             owner = re.sub(r"\.dist-info$", "", record.parent.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -9,7 +10,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -18,15 +19,18 @@ import click
 
 from cudaup.domain.errors import CudaupError, UsageError
 from cudaup.domain.facts import is_settled
+from cudaup.domain.journal import RunInterrupted
 from cudaup.domain.outcome import INTERRUPTED, Outcome
 from cudaup.domain.plan import HostVerdict, Plan, RollbackPlan
 from cudaup.domain.plan_file import dump_plan
 from cudaup.domain.report import report_of
 from cudaup.ui import text, wiring
+from cudaup.ui.audit_cli import audit
 from cudaup.ui.lab_cli import lab
 from cudaup.ui.progress import ProgressLines
 
 CHANGES_PENDING = 2
+_NO_OUTPUT = {errno.ENOSPC, errno.EPIPE, errno.EIO}
 
 inventory_option = click.option(
     "-i",
@@ -50,6 +54,7 @@ def cli() -> None:
     """Move fleets of GPU hosts to a CUDA 13 stack, prove it, and put a host back when it fails."""
 
 
+cli.add_command(audit)
 cli.add_command(lab)
 
 
@@ -159,6 +164,11 @@ def _saved_plan(path: Path | None, sources: tuple[str, ...], limit: str | None, 
 
 
 def _save(path: Path, content: str) -> None:
+    """Over another plan only: a slip of the hand must not cost a stack file or an inventory."""
+    if str(path) == "-":
+        raise UsageError("a plan is saved in a file", found="-", fix="--json writes it to standard output")
+    if path.exists() and not wiring.is_plan(path):
+        raise UsageError("this file is not a plan", where=str(path), fix="name a new file, or remove it first")
     try:
         path.write_text(content)
     except OSError as error:
@@ -178,7 +188,7 @@ def _plan_exit_code(made: Plan, *, detailed: bool) -> int:
 def _ask(question: str, *, yes: bool) -> None:
     if yes:
         return
-    if not sys.stdin.isatty():
+    if sys.stdin is None or not sys.stdin.isatty():
         raise UsageError("nobody can be asked here", wanted="--yes", found="no terminal on standard input")
     click.confirm(question, abort=True, err=True)
 
@@ -195,6 +205,7 @@ def _execute(made: Plan | RollbackPlan, on: wiring.Fleet, *, as_json: bool, verb
             wiring.carry_out(made, run, on)
         except KeyboardInterrupt:
             is_left = True
+            run.record(RunInterrupted(time=run.clock.now()))
         report = report_of(run.journal.read())
         click.echo(json.dumps(report.to_json(), indent=1) if as_json else text.report_text(report))
         if is_left:
@@ -231,8 +242,16 @@ def _bug(error: Exception) -> int:
     return 1
 
 
+def _no_output(error: OSError) -> int:
+    with suppress(OSError):
+        click.echo(f"cudaup: the output cannot be written: {error.strerror}", err=True)
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - what is buffered would fail again at the exit
+    return 1
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Map every way a command can end to the process's exit code."""
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))  # told, and with the same exit code
     sys.exit(_outcome(lambda: cli.main(arguments, prog_name="cudaup", standalone_mode=False)))
 
 
@@ -249,7 +268,7 @@ def _outcome(command: Callable[[], Any]) -> int:
         click.echo("cudaup: interrupted", err=True)
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the one top-level handler
-        return _bug(error)
+        return _no_output(error) if isinstance(error, OSError) and error.errno in _NO_OUTPUT else _bug(error)
     return 0
 
 

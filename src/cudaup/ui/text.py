@@ -99,22 +99,37 @@ def _row(name: str, facts: Facts | Unreachable) -> tuple[str, ...]:
     mark = " (simulated)" if facts.simulated else ""
     gpus = f"{len(facts.gpus)}x {facts.gpus[0].compute_cap}{mark}" if facts.gpus else "none"
     driver = f"{facts.driver.loaded or 'none'}{mark}"
-    if status is None or status.current is None:
-        return (name, "-", "-", "untouched", "-", "free", driver, gpus)
-    previous = status.previous.id if status.previous else "-"
-    return (name, status.current.id, status.current.name, _state(facts, status), previous, _lease(status), driver, gpus)
+    if status is None:
+        return (name, "-", "-", "; ".join(_down(facts)) or "untouched", "-", "free", driver, gpus)
+    here, previous = status.current, status.previous
+    names = (here.id, here.name) if here else ("-", "-")
+    return (name, *names, _state(facts, status), previous.id if previous else "-", _lease(status), driver, gpus)
 
 
 def _state(facts: Facts, status: HostStatus) -> str:
-    if status.transit is not None:
-        going = status.transit.phase == "reverting"
-        where = f"going back to {status.transit.from_}" if going else f"in transit to {status.transit.to}"
-        return f"{where} ({status.transit.phase})"
+    """Everything that is wrong; the proof only where nothing is."""
+    damaged = [f"DAMAGED: {'; '.join(status.damage)}"] if status.damage else []
+    wrong = [*_unsettled(status), *damaged, *_down(facts)]
+    if wrong:
+        return "; ".join(wrong)
+    went_back = ", went back" if status.last_end is not None and status.last_end.end != "confirmed" else ""
+    return _proof(status.current) + went_back if status.current else "untouched"
+
+
+def _unsettled(status: HostStatus) -> Iterator[str]:
+    transit = status.transit
+    if transit is not None:
+        going = transit.phase == "reverting"
+        where = f"going back to {transit.from_}" if going else f"in transit to {transit.to}"
+        alone = "" if transit.timer_alive else ", NO TIMER: `cudaup rollback` puts it back"
+        yield f"{where} ({transit.phase}{', OVERDUE' if transit.abandoned else ''}){alone}"
     if status.lease.state is LeaseState.QUARANTINED:
-        return f"QUARANTINED: {status.lease.reason}"
+        yield f"QUARANTINED: {status.lease.reason}"
+
+
+def _down(facts: Facts) -> Iterator[str]:
     if facts.services_down:
-        return "SERVICE DOWN: " + ", ".join(f"{service.unit} {service.active}" for service in facts.services_down)
-    return _proof(status.current) if status.current else "untouched"
+        yield "SERVICE DOWN: " + ", ".join(f"{service.unit} {service.active}" for service in facts.services_down)
 
 
 def _proof(current: GenerationSummary) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from time import gmtime, strftime
 
 from cudaup.adapters import hostprogram
+from cudaup.adapters.auditor import BinaryAuditor
 from cudaup.adapters.clock import SystemClock
 from cudaup.adapters.connections import Connections
 from cudaup.adapters.inventory import AnsibleInventories
@@ -21,12 +22,14 @@ from cudaup.adapters.runner import AnsiblePlays
 from cudaup.adapters.stack_file import load_stack
 from cudaup.adapters.wheels import PipWheelStore, cache_directory
 from cudaup.app.apply import Preparing, apply_plan
+from cudaup.app.audit import audit_hosts, audit_targets
 from cudaup.app.collect import Observed, collect, require_distinct
 from cudaup.app.renewals import Renewals
 from cudaup.app.rollback import LEASE_TTL_S, roll_back
 from cudaup.app.run import Run
+from cudaup.domain.audit import Asked, AuditReport
 from cudaup.domain.errors import UsageError
-from cudaup.domain.events import Event
+from cudaup.domain.events import Event, Kind
 from cudaup.domain.inventory import Host
 from cudaup.domain.plan import Plan, RollbackPlan
 from cudaup.domain.plan_file import dump_plan, load_plan
@@ -98,6 +101,14 @@ def read_plan(path: Path) -> Plan:
         raise UsageError("the plan cannot be read", where=str(path), found=error.strerror or str(error)) from error
 
 
+def is_plan(path: Path) -> bool:
+    try:
+        read_plan(path)
+    except UsageError:
+        return False
+    return True
+
+
 @contextmanager
 def open_run(
     plan: Plan | RollbackPlan, on: Fleet, emit: Callable[[Event], None], is_stopping: Callable[[], bool]
@@ -111,18 +122,22 @@ def open_run(
             fix="make a new plan with `cudaup plan`",
         )
     run_id = new_id("r")
+    is_incident = isinstance(plan, RollbackPlan)
     ttl_s = plan.stack.timers.ttl_s if isinstance(plan, Plan) else LEASE_TTL_S
+    journal = RunStore(state_directory(os.environ)).create(run_id, dump_plan(plan), is_incident=is_incident)
     with Renewals(on.connections, period_s=ttl_s / 3, timeout_s=ttl_s / 3) as renewals:
         yield Run(
             id=run_id,
             holder=f"{getpass.getuser()}@{socket.gethostname()}",
             links=on.connections,
             renewals=renewals,
-            journal=RunStore(state_directory(os.environ)).create(run_id, dump_plan(plan)),
+            journal=journal,
             clock=SystemClock(),
             emit=emit,
-            is_stopping=is_stopping,
+            is_stopping=lambda: is_stopping() or (bool(journal.trouble) and not is_incident),
         )
+    if journal.trouble:
+        emit(Event(time=SystemClock().now(), host="", step="journal", kind=Kind.FAILED, text=journal.trouble))
 
 
 def carry_out(plan: Plan | RollbackPlan, run: Run, on: Fleet) -> None:
@@ -132,6 +147,16 @@ def carry_out(plan: Plan | RollbackPlan, run: Run, on: Fleet) -> None:
         apply_plan(run, plan, on.by_name, Preparing(plays=AnsiblePlays(on.connections), wheels=wheels))
     else:
         roll_back(run, plan, on.by_name)
+
+
+def audit(targets: Sequence[str], asked: Asked, required: Sequence[str]) -> AuditReport:
+    """Raise UsageError for a GPU, driver or CUDA version that is none."""
+    return audit_targets(BinaryAuditor(), targets, asked, required)
+
+
+def audit_on(on: Fleet, generation: str | None, asked: Asked, required: Sequence[str]) -> AuditReport:
+    """A host that cannot be asked is told with its reason."""
+    return audit_hosts(BinaryAuditor(), on.connections, on.hosts, generation, asked, required)
 
 
 def new_id(kind: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cudaup.adapters.inventory import AnsibleInventories
-from cudaup.domain.errors import UsageError
+from cudaup.domain.errors import UnsupportedSetting, UsageError
 from cudaup.domain.inventory import Host, Transport
 
 _INI = """
@@ -90,3 +90,27 @@ def test_an_undefined_variable_is_the_hosts_error_not_an_empty_value(tmp_path: P
     hosts.write_text("fine ansible_host=10.0.0.1\nlost ansible_host='{{ nowhere }}'\n")
     with pytest.raises(UsageError, match=r"lost: Ansible cannot resolve `ansible_host`\n.*'nowhere' is undefined"):
         read(hosts)
+
+
+def test_everything_that_cannot_be_obeyed_comes_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "hosts.ini"
+    path.write_text("a ansible_port=ssh\nb\nc ansible_connection=winrm\n")
+    with pytest.raises(UnsupportedSetting) as raised:
+        AnsibleInventories().read([str(path)], None)
+    told = str(raised.value)
+    assert ("a: `ansible_port` cannot be used" in told, "c: `ansible_connection` cannot be used" in told) == (
+        True,
+        True,
+    )
+    assert "b:" not in told
+
+
+def test_an_inventory_without_a_name_is_not_the_folder_we_are_in() -> None:
+    with pytest.raises(UsageError, match="no name"):
+        AnsibleInventories().read([""], None)
+
+
+def test_a_limit_that_is_no_expression_is_not_all_hosts(inventory: Path) -> None:
+    """Ansible itself takes it for no limit at all."""
+    with pytest.raises(UsageError, match="no regular expression"):
+        AnsibleInventories().read([str(inventory)], "a,!~[")

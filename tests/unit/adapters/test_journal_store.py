@@ -54,3 +54,24 @@ def test_a_run_keeps_its_plan_and_nobody_else_may_read_it(tmp_path: Path) -> Non
 )
 def test_where_state_lives(environ: dict[str, str], wanted: str) -> None:
     assert str(state_directory(environ)) == wanted
+
+
+def test_a_journal_that_can_no_longer_be_written_keeps_the_rest_in_memory_and_says_why(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    journal = FileJournal(path)
+    journal.append({"n": 0})
+    path.unlink()
+    path.mkdir()
+    journal.append({"n": 1})
+    journal.append({"n": 2})
+    assert journal.read() == [{"n": 0}, {"n": 1}, {"n": 2}]
+    assert str(path) in journal.trouble
+
+
+def test_only_an_incident_does_without_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "runs").touch()
+    with pytest.raises(UsageError, match="cannot be kept"):
+        RunStore(tmp_path).create("r-1", "the plan")
+    journal = RunStore(tmp_path).create("r-1", "the plan", is_incident=True)
+    journal.append({"n": 0})
+    assert (journal.read(), "Not a directory" in journal.trouble) == ([{"n": 0}], True)

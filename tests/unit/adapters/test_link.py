@@ -17,7 +17,7 @@ from cudaup.adapters.connections import Connections
 from cudaup.adapters.link import StreamedLink
 from cudaup.adapters.local import LocalShell
 from cudaup.adapters.shell import CommandStreams
-from cudaup.domain.errors import ConnectionFailed, DeadlineExceeded, HostProgramBroken, HostRefused
+from cudaup.domain.errors import ConnectionFailed, DeadlineExceeded, HostFailed, HostProgramBroken, HostRefused
 from cudaup.domain.inventory import Host, Transport
 
 _NOISE = "echo Welcome; printf 'no line end, TOKEN '; echo to stderr >&2; exec /bin/sh -c \"$SSH_ORIGINAL_COMMAND\""
@@ -41,7 +41,7 @@ def test_an_answer_comes_through_banner_and_profile_noise(
     banner.write_text("*** authorised use only ***\n")
     server = start_sshd(f"Banner {banner}", f"ForceCommand {_NOISE}")
     reply = connections.link(server.host()).call(["lease", "show", "--root", str(tmp_path)], timeout_s=30)
-    assert (reply.kind, reply.data["lease"]["state"]) == ("result", "free")
+    assert reply.data["lease"]["state"] == "free"
 
 
 def test_a_refusal_is_raised_with_its_code(here: Host, connections: Connections) -> None:
@@ -107,9 +107,10 @@ def test_events_come_one_by_one_and_are_not_the_answer() -> None:
     assert ([event["step"] for event in events], reply.data) == (["smoke", "smoke"], {"x": 1})
 
 
-def test_failed_is_a_reply_that_says_in_which_state_the_host_is() -> None:
-    reply = call(Saying('{"kind": "failed", "code": "smoke", "text": "t", "data": {"state": "reverted-proven"}}'))
-    assert (reply.kind, reply.code, reply.data["state"]) == ("failed", "smoke", "reverted-proven")
+def test_failed_is_an_error_that_says_in_which_state_the_host_is() -> None:
+    with pytest.raises(HostFailed, match="why") as raised:
+        call(Saying('{"kind": "failed", "code": "smoke", "text": "why", "data": {"state": "reverted-proven"}}'))
+    assert raised.value.data == {"state": "reverted-proven"}
 
 
 def test_a_crash_is_broken_with_its_traceback() -> None:

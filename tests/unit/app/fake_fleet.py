@@ -13,7 +13,7 @@ from tests.unit.domain.builders import OLD, make_facts, make_generation, make_st
 from cudaup.app.ports import HostReply, PlayResult
 from cudaup.app.renewals import Renewals
 from cudaup.app.run import Run
-from cudaup.domain.errors import ConnectionFailed, CudaupError, HostRefused
+from cudaup.domain.errors import ConnectionFailed, CudaupError, HostFailed, HostRefused
 from cudaup.domain.events import Event
 from cudaup.domain.facts import Facts
 from cudaup.domain.inventory import Host
@@ -96,9 +96,7 @@ class FakeHost:
             self._revert()
             state = "revert-failed" if self.revert_ends == "failed" else f"reverted-{self.revert_ends}"
             failed = {"case": "nvcc", "verdict": "fail", "reason": "cc1plus died"}
-            return HostReply(
-                kind="failed", data={"state": state, "smoke": [failed]}, code="smoke", text="smoke: nvcc fail"
-            )
+            raise HostFailed("smoke: nvcc fail", data={"state": state, "smoke": [failed]})
         self.state["current"], self.state["previous"] = NEW, OLD
         transit = {"from": OLD["id"], "to": NEW["id"], "epoch": self._epoch, "phase": "awaiting-confirm"}
         self.state["transit"] = transit
@@ -119,7 +117,7 @@ class FakeHost:
         self._revert()
         data = {"from": NEW["id"], "to": OLD["id"], "after": []}
         if self.revert_ends == "failed":
-            return HostReply(kind="failed", data={"state": "rollback-failed", **data}, text="ml.service does not start")
+            raise HostFailed("ml.service does not start", data={"state": "rollback-failed", **data})
         return result({"state": f"rolled-back-{self.revert_ends}", **data})
 
     def do_status(self, _argv: Sequence[str], _data: bytes) -> HostReply:
@@ -139,7 +137,7 @@ class FakeHost:
     def _revert(self) -> None:
         self.state["current"], self.state["transit"] = OLD, None
         self._ended(self.revert_ends)
-        if self.revert_ends != "proven":
+        if self.revert_ends not in {"proven", "refused"}:
             self.state["lease"] = {"state": "quarantined", "epoch": self._epoch, "reason": "no proof"}
 
     def _ended(self, how: str) -> None:
@@ -147,7 +145,7 @@ class FakeHost:
 
 
 def result(data: Mapping[str, Any]) -> HostReply:
-    return HostReply(kind="result", data=data)
+    return HostReply(data=data)
 
 
 @dataclass

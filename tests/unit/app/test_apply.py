@@ -5,7 +5,7 @@ from tests.unit.app.fake_fleet import NEW, STACK, FakeFleet, FakeHost, as_hosts,
 from tests.unit.domain.builders import NOW, OLD, make_facts, make_status
 
 from cudaup.app.apply import Preparing, apply_plan
-from cudaup.domain.errors import AuthenticationFailed, HostProgramBroken, HostRefused
+from cudaup.domain.errors import AuthenticationFailed, HostFailed, HostProgramBroken, HostRefused
 from cudaup.domain.facts import Unreachable
 from cudaup.domain.inventory import Host
 from cudaup.domain.outcome import Outcome
@@ -64,12 +64,20 @@ def test_a_way_back_without_proof_is_said_to_be_unproven_and_stays_quarantined()
     assert fleet.hosts["a"].state["lease"]["state"] == "quarantined"
 
 
-def test_the_budget_of_the_fleet_stops_a_bad_stack_before_its_last_wave() -> None:
-    fleet = fleet_of(*(FakeHost(name, smoke_passes=False) for name in "abcdef"))
+def test_a_stack_that_fails_on_the_first_host_goes_no_further() -> None:
+    fleet = fleet_of(*(FakeHost(name, smoke_passes=False) for name in "abc"))
     report = applied(fleet)
-    assert list(outcomes(report).values()) == [Outcome.ROLLED_BACK] * 3 + [Outcome.REFUSED] * 3
-    why = "3 of 1 allowed failures used by a (rolled-back), b (rolled-back), c (rolled-back)"
-    assert report.hosts[5].reason == f"not begun: {why}"
+    assert list(outcomes(report).values()) == [Outcome.ROLLED_BACK, Outcome.REFUSED, Outcome.REFUSED]
+    why = "it has worked nowhere yet; 1 of 1 allowed failures used by a (rolled-back)"
+    assert report.hosts[2].reason == f"not begun: {why}"
+
+
+def test_the_budget_of_the_fleet_stops_a_bad_stack_before_its_last_wave() -> None:
+    fleet = fleet_of(*(FakeHost(name, smoke_passes=name == "a") for name in "abcdef"))
+    report = applied(fleet)
+    ends = [Outcome.APPLIED, Outcome.ROLLED_BACK, Outcome.ROLLED_BACK, *[Outcome.REFUSED] * 3]
+    assert list(outcomes(report).values()) == ends
+    assert report.hosts[5].reason == "not begun: 2 of 1 allowed failures used by b (rolled-back), c (rolled-back)"
     assert "activate" not in fleet.hosts["f"].calls
 
 
@@ -126,6 +134,16 @@ def test_a_refused_confirmation_puts_the_host_back_now_since_its_timer_is_being_
     assert fleet.hosts["a"].state["lease"]["state"] == "free"
 
 
+def test_a_confirmation_that_failed_on_the_host_is_none() -> None:
+    """Seen on a full disk: the host could not record it, went back by itself, and was called applied."""
+    full = HostFailed("No space left on device", data={"state": "in-transit"})
+    fleet = fleet_of(FakeHost("a", breaks={"confirm": full}, breaks_before_effect=True))
+    report = applied(fleet)
+    assert outcomes(report) == {"a": Outcome.ROLLED_BACK}
+    assert "not confirmed (No space left on device)" in report.hosts[0].reason
+    assert fleet.hosts["a"].asked_back_to == OLD["id"]
+
+
 def test_a_failed_play_refuses_its_host_only_and_gives_the_lease_back() -> None:
     fleet = fleet_of(FakeHost("a"), FakeHost("b"), play_fails_on="b")
     report = applied(fleet)
@@ -153,6 +171,7 @@ def test_a_way_back_that_failed_is_exit_code_6() -> None:
         ("proven", Outcome.ROLLED_BACK),
         ("unproven", Outcome.ROLLBACK_UNPROVEN),
         ("failed", Outcome.ROLLBACK_FAILED),
+        ("refused", Outcome.REFUSED),
     ],
 )
 def test_how_a_lost_host_went_back_is_read_from_its_own_record(end: str, outcome: Outcome) -> None:

@@ -6,6 +6,7 @@ from tests.unit.app.fake_fleet import NEW, STACK, FakeFleet, FakeHost, as_hosts,
 from tests.unit.domain.builders import NOW, OLD, facts_on, make_facts, make_status
 
 from cudaup.app.rollback import roll_back
+from cudaup.domain.errors import HostFailed
 from cudaup.domain.outcome import Outcome
 from cudaup.domain.report import Report, report_of
 from cudaup.domain.rollback import inverse_plan
@@ -61,3 +62,10 @@ def test_a_failed_way_back_is_exit_code_6_and_never_called_unproven() -> None:
     report = rolled_back(fleet_of(upgraded("a", revert_ends="failed")))
     assert (report.hosts[0].outcome, report.exit_code) == (Outcome.ROLLBACK_FAILED, 6)
     assert "ml.service does not start" in report.hosts[0].reason
+
+
+def test_a_host_that_cannot_record_its_way_back_is_in_transit_and_the_others_go_back() -> None:
+    stuck = HostFailed("read-only file system", data={"state": "in-transit"})
+    report = rolled_back(fleet_of(upgraded("a", breaks={"lease-take": stuck}), upgraded("b")))
+    assert [host.outcome for host in report.hosts] == [Outcome.IN_TRANSIT, Outcome.ROLLED_BACK]
+    assert (report.hosts[0].reason, report.exit_code) == ("read-only file system", 5)

@@ -23,14 +23,14 @@ def test_sass_has_its_arch_and_suffix(arch: str) -> None:
 
 def test_every_image_of_a_mixed_fatbin_is_told_apart() -> None:
     assert parse_fatbin(recorded("mixed.fatbin")) == (
-        Image("sass", "120f", 5400),
-        Image("ptx", "120f", 438),
-        Image("sass", "90a", 3696),
+        Image("sass", 120, "f", (1, 8), "", 5400, 5400),
+        Image("ptx", 120, "f", (9, 0), "zstd", 272, 438),
+        Image("sass", 90, "a", (1, 8), "", 3696, 3696),
     )
 
 
 def test_a_compressed_image_has_its_unpacked_size() -> None:
-    assert parse_fatbin(recorded("lz4.fatbin"))[1] == Image("ptx", "80", 424)
+    assert parse_fatbin(recorded("lz4.fatbin"))[1] == Image("ptx", 80, "", (9, 0), "lz4", 328, 424)
 
 
 def test_containers_follow_each_other_with_padding_and_may_be_empty() -> None:
@@ -50,7 +50,7 @@ def test_a_fatbin_cut_anywhere_is_refused() -> None:
     [
         (0, b"\x7fELF", "neither"),
         (4, b"\x02", "container version 2"),
-        (18, b"\x02\x02", "not an entry header"),
+        (18, b"\x02\x02", "unknown version 0x0202"),
         (20, b"\x10", "not an entry header"),  # an entry header shorter than it can be
         (8, b"\xff\xff\xff\x7f", "container ends at"),
     ],

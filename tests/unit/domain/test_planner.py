@@ -124,6 +124,16 @@ def test_what_is_left_alone_is_said() -> None:
         "the files of /root/ml-env stay as they are",
         "/usr/local/cuda-12.8 stays",
     )
+    spare = {"unit": "spare.service", "active": "inactive", "stays_down": True}
+    left_alone = planned(make_facts(services=[spare])).left_alone
+    assert left_alone[-1] == "spare.service is inactive and stays so"
+
+
+def test_the_hooks_that_will_run_are_shown_for_review() -> None:
+    hooks = {"bench": {"command": ["ml-bench", "--for", "two words"], "timeout_s": 90}}
+    plan = plan_host("gpu-1", make_facts(), make_stack(hooks=hooks), NOW)
+    activate = next(step for step in plan.steps if step.action is Action.ACTIVATE)
+    assert activate.parts == ("hook bench: ml-bench --for 'two words' (at most 90 s)",)
 
 
 def test_simulated_words_reach_the_plan() -> None:

@@ -24,3 +24,16 @@ def test_unreachable_hosts_count_and_refused_ones_do_not() -> None:
 def test_it_says_who_used_the_budget() -> None:
     permission = may_proceed(3, {"b": Outcome.UNREACHABLE, "a": Outcome.ROLLED_BACK, "c": Outcome.APPLIED})
     assert permission.why == "2 of 1 allowed failures used by a (rolled-back), b (unreachable)"
+
+
+@pytest.mark.parametrize("bad", [Outcome.ROLLBACK_UNPROVEN, Outcome.ROLLBACK_FAILED])
+def test_a_host_that_could_not_be_proven_back_stops_the_fleet_at_once(bad: Outcome) -> None:
+    permission = may_proceed(200, {"a": Outcome.APPLIED, "b": bad})
+    assert (permission.granted, permission.why.split(";")[0]) == (False, "a host could not be proven back")
+
+
+def test_a_stack_that_has_worked_nowhere_yet_may_not_fail_even_once() -> None:
+    permission = may_proceed(200, {"a": Outcome.ROLLED_BACK})
+    assert (permission.granted, permission.why.split(";")[0]) == (False, "it has worked nowhere yet")
+    assert may_proceed(200, {"a": Outcome.ROLLED_BACK, "b": Outcome.APPLIED}).granted
+    assert may_proceed(200, {"a": Outcome.UNREACHABLE}).granted  # says nothing about the stack

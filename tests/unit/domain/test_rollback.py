@@ -37,10 +37,38 @@ def test_the_way_back_is_taken_under_the_lease() -> None:
 
 
 def test_a_host_that_is_there_but_does_not_serve_is_put_there_again() -> None:
-    down = [{"unit": "ml.service", "active": "failed"}]
-    facts = host().model_copy(update={"services": make_facts(services=down).services})
-    assert planned(facts, "3").verdict is HostVerdict.CHANGE
+    assert planned(without_service(host()), "3").verdict is HostVerdict.CHANGE
     assert planned(host(), "3").verdict is HostVerdict.UNCHANGED
+
+
+def without_service(facts: Facts) -> Facts:
+    down = make_facts(services=[{"unit": "ml.service", "active": "failed"}]).services
+    return facts.model_copy(update={"services": down})
+
+
+@pytest.mark.parametrize("status", [{"current": ONE, "previous": TWO, "generations": [ONE, TWO]}, {}])
+def test_a_rollback_with_nowhere_to_go_back_to_starts_what_is_down(status: dict[str, Any]) -> None:
+    """Asked twice in an incident, or after an upgrade that was put back: what is wanted is that it serves."""
+    facts = make_facts(cudaup=make_status(**status))
+    assert planned(facts).verdict is HostVerdict.UNCHANGED
+    plan = planned(without_service(facts))
+    assert (plan.verdict, plan.to_name) == (HostVerdict.CHANGE, plan.from_generation)
+
+
+@pytest.mark.parametrize("to", [None, "1", "3"])
+def test_a_quarantine_is_never_nothing_to_do(to: str | None) -> None:
+    lease = {"state": "quarantined", "epoch": 3, "reason": "not proven"}
+    plan = planned(host(current=TWO, previous=THREE, lease=lease), to)
+    assert (plan.verdict, plan.is_quarantined, plan.steps) == (HostVerdict.BLOCKED, True, ())
+
+
+def test_a_host_whose_links_lead_nowhere_goes_to_the_newest_older_generation_that_is_whole() -> None:
+    adopted = [{"path": "/root/ml-env", "aside": "/root/.ml-env", "generation": ONE["id"]}]
+    damage = ["`/opt/cudaup/current` names 0003-beef33, which is not whole"]
+    lost = {"adopted": adopted, "damage": damage, "generations": [ONE, TWO], "previous": None}
+    assert planned(host(current=None, **lost)).to_name == TWO["id"]
+    assert planned(host(current=TWO, **lost)).to_name == ONE["id"]
+    assert planned(host(damage=["the drop-in of ml.service is gone"]), "3").verdict is HostVerdict.CHANGE
 
 
 @pytest.mark.parametrize("to", ["0001-1234aa", "1", "0001", "1234aa", "1234AA00", ONE["digest"]])
@@ -72,7 +100,7 @@ def test_a_few_letters_are_no_digest() -> None:
     [
         (make_facts(cudaup=None), None, "cudaup never switched this host"),
         (make_facts(cudaup=None), "7", "cudaup never switched this host"),
-        (make_facts(cudaup=make_status(current=None)), None, "cudaup never switched this host"),
+        (make_facts(cudaup=make_status(current=None, adopted=[])), None, "cudaup never switched this host"),
         (make_facts(cudaup=make_status()), None, "there is no earlier generation"),
         (host(), "3", "runs 0003-beef33 already"),
     ],

@@ -89,11 +89,17 @@ CASES: list[tuple[dict[str, Any], dict[str, str]]] = [
     ({"host": {"clock_synced": False}}, {}),
     ({"services": [{**SERVICE, "active": "failed"}]}, {"H010": "ml.service is failed"}),
     ({"services": [{**SERVICE, "active": "reloading"}]}, {}),
+    ({"services": [SERVICE, {"unit": "spare.service", "active": "inactive", "stays_down": True}]}, {}),
+    (
+        {"services": [{**SERVICE, "active": "inactive", "stays_down": True}], "gpu_users": []},
+        {"H011": "no systemd unit runs from /root/ml-env"},
+    ),
     ({"services": [], "gpu_users": []}, {"H011": "no systemd unit runs from /root/ml-env"}),
     ({"environment": {"kind": "none"}}, {"E006": "/root/ml-env has no pyvenv.cfg and no conda-meta"}),
     ({"environment": {"unfit": "it lies on nfs4"}}, {"E007": "/root/ml-env: it lies on nfs4"}),
     ({"environment": {"kind": "none", "state": "adopted"}}, {}),
     ({"host": {"clock_synced": None}}, {}),
+    ({"host": {"init": "other"}}, {"H007": "init is other"}),
     ({"host": {"uid": 1000}}, {"H008": "user id is 1000"}),
     (
         {"host": {"glibc": "2.27"}},
@@ -143,6 +149,10 @@ CASES: list[tuple[dict[str, Any], dict[str, str]]] = [
         {"cudaup": make_status(transit={"from": "0001-aaaaaa", "to": "0002-bbbbbb", "epoch": 3, "phase": "switched"})},
         {"F003": "from 0001-aaaaaa to 0002-bbbbbb, phase switched"},
     ),
+    (
+        {"cudaup": make_status(transit={"from": "1", "to": "2", "epoch": 3, "phase": "stopped", "timer_alive": False})},
+        {"F003": "from 1 to 2, phase stopped; its timer is gone: only a rollback settles it"},
+    ),
 ]
 
 
@@ -171,7 +181,6 @@ def test_one_fitting_python_of_several_is_enough() -> None:
     ("changes", "rule", "words"),
     [
         ({}, "G006", "process 812 (python, 90000 MiB) is ml.service"),
-        ({"host": {"init": "other"}}, "H007", "init is other"),
         (
             {"problems": ["nvidia-smi: not found", "lspci: timed out"]},
             "H009",
@@ -213,10 +222,15 @@ def test_without_a_health_check_no_service_has_to_run_from_the_environment() -> 
     assert evidence(make_facts(services=[], gpu_users=[]), make_stack(health={"http": None})) == {}
 
 
+def test_a_hook_may_run_what_the_health_check_asks() -> None:
+    hook = {"command": ["ml"], "timeout_s": 9}
+    assert evidence(make_facts(services=[], gpu_users=[]), make_stack(hooks={"stop": hook, "start": hook})) == {}
+
+
 def test_blockers_come_first() -> None:
     ill = make_facts(host={"clock_synced": False, "init": "other", "uid": 1})
     severities = [finding.severity.value for finding in check(ill, make_stack(), NOW)]
-    assert severities == ["blocker", "info", "info", "info"]
+    assert severities == ["blocker", "warning", "info", "info"]
 
 
 def test_needed_space_is_packed_and_unpacked_wheels_with_some_to_spare() -> None:

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 from tests.unit.domain.builders import make_stack, make_wheel, stack_json
 
-from cudaup.domain.stack import Stack, generation_spec, health_json, smoke_suite
+from cudaup.domain.stack import Stack, generation_spec, health_json, hooks_json, smoke_suite
 
 
 def errors_of(**changes: Any) -> dict[str, str]:
@@ -23,6 +23,7 @@ def wheels_json(*wheels: tuple[str, str, str]) -> list[dict[str, Any]]:
 
 
 TOGETHER = "wheels that one Linux machine with Python >=3.11,<3.12 can use together"
+HOOK = {"command": ["ml", "now"], "timeout_s": 9}
 NVCC = ("nvidia-cuda-nvcc", "13.0.88", "py3-none-manylinux2014_x86_64")
 
 
@@ -48,14 +49,18 @@ NVCC = ("nvidia-cuda-nvcc", "13.0.88", "py3-none-manylinux2014_x86_64")
         (
             {"environment": {"path": "root/ml-env"}},
             "environment.path",
-            "wanted an absolute path, without . and .., found root/ml-env",
+            "wanted an absolute path, without ., .. or / at its end, found root/ml-env",
         ),
         (
             {"environment": {"path": "/root/../etc"}},
             "environment.path",
-            "wanted an absolute path, without . and .., found /root/../etc",
+            "wanted an absolute path, without ., .. or / at its end, found /root/../etc",
         ),
-        ({"environment": {"path": "/"}}, "environment.path", "wanted an absolute path, without . and .., found /"),
+        (
+            {"environment": {"path": "/"}},
+            "environment.path",
+            "wanted an absolute path, without ., .. or / at its end, found /",
+        ),
         ({"timers": {"ttl_s": 1800}}, "timers.ttl_s", "wanted less than ceiling_s (1800), found 1800"),
         (
             {"smoke": {"accept": {"flashinfer": ["pass"]}}},
@@ -121,6 +126,40 @@ NVCC = ("nvidia-cuda-nvcc", "13.0.88", "py3-none-manylinux2014_x86_64")
             "health.timeout_s",
             "wanted timeout_s beside command (http has its own), found 3",
         ),
+        (
+            {"health": {"http": {"url": "https://127.0.0.1/health", "timeout_s": 3}}},
+            "health.http.url",
+            "wanted a plain http address, found https://127.0.0.1/health",
+        ),
+        (
+            {"health": {"http": {"url": "http://127.0.0.1:99999/", "timeout_s": 3}}},
+            "health.http.url",
+            "wanted a port up to 65535, found http://127.0.0.1:99999/",
+        ),
+        ({"env": {"A": "one\ntwo"}}, "env.A", "wanted one line, found several"),
+        (
+            {"smoke": {"accept": {"launch": []}}},
+            "smoke.accept.launch",
+            "wanted pass or waived (nothing else proves the stack), found none",
+        ),
+        (
+            {"toolkit": None, "smoke": {"cases": ["nvcc"], "accept": {}, "limits": {}}},
+            "smoke.cases",
+            "wanted a toolkit for nvcc (key toolkit), or waived accepted, found none",
+        ),
+        ({"hooks": {"drain": HOOK}}, "hooks.undrain", "wanted drain and undrain together, found one of them"),
+        ({"hooks": {"start": HOOK}}, "hooks.start", "wanted stop and start together, found one of them"),
+        (
+            {"hooks": {"bench": {**HOOK, "on": "controller"}}},
+            "hooks.bench.on",
+            "wanted host, as hooks on the controller are not there yet, found controller",
+        ),
+        (
+            {"hooks": {"bench": {**HOOK, "timeout_s": 1800}}},
+            "hooks.bench.timeout_s",
+            "wanted less than timers.ceiling_s (1800), found 1800",
+        ),
+        ({"hooks": {"reload": HOOK}}, "hooks.reload", "Extra inputs are not permitted"),
         ({"nvcc": 1}, "nvcc", "Extra inputs are not permitted"),
     ],
 )
@@ -177,7 +216,7 @@ def test_digest_ignores_what_a_generation_is_not_made_from(changes: dict[str, An
     [
         {"python": ">=3.11"},
         {"env": {"CUDA_HOME": "/usr/local/cuda"}},
-        {"toolkit": None},
+        {"toolkit": None, "smoke": {"cases": ["imports"], "accept": {}, "limits": {}}},
         {"wheels": wheels_json(NVCC)},
     ],
 )
@@ -210,6 +249,14 @@ def test_smoke_suite_and_health_are_the_ones_of_the_host_program() -> None:
     command = {"http": None, "command": ["/bin/true"], "timeout_s": 3}
     assert health_json(make_stack(health=command)) == {"command": ["/bin/true"], "timeout_s": 3.0}
     assert health_json(make_stack(health={"http": None})) == {}
+
+
+def test_hooks_reach_the_host_program_in_their_order_and_make_no_other_generation() -> None:
+    stack = make_stack(hooks={key: {**HOOK, "on": "host"} for key in ("undrain", "bench", "start", "stop", "drain")})
+    assert list(hooks_json(stack).items()) == [
+        (name, {"command": ["ml", "now"], "timeout_s": 9.0}) for name in ("drain", "stop", "start", "bench", "undrain")
+    ]
+    assert (hooks_json(make_stack()), stack.digest()) == ({}, make_stack().digest())
 
 
 def test_sm_of_the_suite_is_the_one_given_or_the_gpus() -> None:

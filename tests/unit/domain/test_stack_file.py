@@ -38,7 +38,7 @@ def test_the_stacks_we_ship_are_valid(path: Path) -> None:
 
 
 def test_scalars_stay_the_text_they_are(path: Path) -> None:
-    text = yaml.safe_dump({**stack_json(toolkit=None), "description": "D"}).replace("description: D", "description: no")
+    text = yaml.safe_dump({**stack_json(), "description": "D"}).replace("description: D", "description: no")
     path.write_text(text.replace("name: cu130-demo", "name: 3.10"))
     stack = load_stack(path)
     assert (stack.name, stack.description) == ("3.10", "no")
@@ -68,6 +68,10 @@ smoke:
   accept: {imports: [substituted]}
   cases: [nvcc]
 timers: {ttl_s: 60, ceiling_s: 50}
+hooks:
+  drain: {command: drain-me, timeout_s: 5}
+  stop: {command: [], timeout_s: 5}
+  bench: {command: [bench], timeout_s: soon, on: controller}
 """
 
 
@@ -80,13 +84,17 @@ def test_all_errors_come_at_once_each_with_its_line(path: Path) -> None:
         "stack.yml:4: gpus.arch: wanted a compute capability such as 12.0, found 12",
         "stack.yml:4: gpus.count: wanted a whole number, found zero",
         "stack.yml:8: toolkit.from: wanted 'wheels', found conda",
-        "stack.yml:9: environment.path: wanted an absolute path, without . and .., found root/ml-env",
+        "stack.yml:9: environment.path: wanted an absolute path, without ., .. or / at its end, found root/ml-env",
         "stack.yml:12: env.LIBRARY: wanted no placeholder but {generation}, found {home}",
         "stack.yml:17: wheels[0].sha256: wanted a SHA-256 in 64 hexadecimal digits, found 12",
         "stack.yml:18: wheels[0].size: wanted greater than 0, found 0",
         f"stack.yml:21: smoke.accept.imports[0]: wanted {ACCEPTABLE}, found substituted",
         "stack.yml:22: smoke.cases: wanted once (line 20), found again",
         "stack.yml:23: timers.ttl_s: wanted less than ceiling_s (50), found 60",
+        "stack.yml:25: hooks.drain.command: wanted a list, found drain-me",
+        "stack.yml:26: hooks.stop.command: wanted a program and its arguments, found an empty list",
+        "stack.yml:27: hooks.bench.timeout_s: wanted a number, found soon",
+        "stack.yml:27: hooks.bench.on: wanted host, as hooks on the controller are not there yet, found controller",
         FIX,
     ]
 

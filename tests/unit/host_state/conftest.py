@@ -25,8 +25,9 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     """A host as cudaup finds it: an environment with a service running from it, and cudaup's program installed."""
     make_environment(tmp_path / OLD_PATH, "1.0")
     command = [str(tmp_path / OLD_PATH / "bin" / "python"), str(tmp_path / OLD_PATH / "serve.py")]
-    systemd = LocalSystemd(tmp_path / "systemd", tmp_path / "opt" / "cudaup", {"ml.service": command})
-    systemd.unit_dir.mkdir()
+    folder = tmp_path / "systemd"
+    systemd = LocalSystemd(folder, folder, tmp_path / "opt" / "cudaup", {"ml.service": command})
+    folder.mkdir()
     found = Machine(tmp_path, HandClock(), systemd)
     prepare_root(found.ctx.layout)
     found.ctx.layout.program.parent.mkdir()

@@ -5,12 +5,14 @@ import fcntl
 import hashlib
 import io
 import os
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from cudaup.host import envfile, generations, lease, manifest
 from cudaup.host.clock import Clock
@@ -18,7 +20,7 @@ from cudaup.host.protocol import Channel, Context, Json
 from cudaup.host.systemd import CallResult, ShouldStop, Systemd, UnitState, never
 
 SUITE = {"cases": ["record"]}
-TIMES = {"ttl": 60.0, "ceiling": 600.0, "suite": SUITE, "health": {}}
+TIMES = {"ttl": 60.0, "ceiling": 600.0, "suite": SUITE, "health": {}, "hooks": {}}
 
 
 @dataclass
@@ -55,12 +57,15 @@ class LocalSystemd(Systemd):
     """Services are child processes of the test. The timer is its lock, held; a test fires it by hand."""
 
     unit_dir: Path = Path("/nowhere")
+    run_dir: Path = Path("/nowhere")
     root: Path = Path("/nowhere")
     commands: dict[str, list[str]] = field(default_factory=dict)
     running: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
     broken_on: str = ""  # a generation on which no service starts
     timers: list[int] = field(default_factory=list)
+    said_at: float = 0.0  # wall time of the one line in the log
     enqueued: list[str] = field(default_factory=list)  # jobs that wait until the boot has come so far
+    settings: dict[str, dict[str, Any]] = field(default_factory=dict)  # of UnitState, where a unit is special
 
     def is_running(self) -> bool:
         return True
@@ -68,37 +73,47 @@ class LocalSystemd(Systemd):
     def show(self, unit: str) -> UnitState:
         process = self.running.get(unit)
         is_up = process is not None and process.poll() is None
-        return UnitState("active" if is_up else "inactive", process.pid if process and is_up else 0, None)
+        state = UnitState("active" if is_up else "inactive", process.pid if process and is_up else 0, None)
+        return state._replace(**self.settings.get(unit, {}))
 
-    def start(self, unit: str, should_stop: ShouldStop = never) -> CallResult:
-        if self.show(unit).active == "active":
-            return CallResult(ok=True, text="")
+    def programs(self) -> dict[str, list[str]]:
+        return {unit: command[:1] for unit, command in self.commands.items() if unit in self.running}
+
+    def start(self, *units: str, should_stop: ShouldStop = never) -> CallResult:
         if should_stop():
             return CallResult(ok=False, text="stopped on request")
+        outcomes = [self._start(unit) for unit in units if self.show(unit).active != "active"]
+        return CallResult(ok=all(each.ok for each in outcomes), text="; ".join(each.text for each in outcomes))
+
+    def _start(self, unit: str) -> CallResult:
         if self.broken_on and (self.root / "current").readlink().name.endswith(self.broken_on):
             return CallResult(ok=False, text="broken here")
         env_file = self.root / "current" / "env"
-        has_drop_in = (self.unit_dir / f"{unit}.d" / "cudaup.conf").exists()
-        env = envfile.parse(env_file.read_text()) if has_drop_in and env_file.exists() else {}
+        drop_in = self.unit_dir / f"{unit}.d" / "cudaup.conf"
+        asserted = (
+            re.search(r"^AssertPathExists=!(.+)$", drop_in.read_text(), re.MULTILINE) if drop_in.exists() else None
+        )
+        if asserted and Path(asserted[1]).exists():
+            return CallResult(ok=False, text=f"Assertion failed on job for {unit}.")
+        env = envfile.parse(env_file.read_text()) if drop_in.exists() and env_file.exists() else {}
         process = subprocess.Popen(self.commands[unit], env=env, stdout=subprocess.PIPE)
         assert process.stdout is not None
         process.stdout.readline()  # it says when it is up
         self.running[unit] = process
         return CallResult(ok=True, text="")
 
-    def enqueue(self, unit: str) -> CallResult:
-        self.enqueued.append(unit)
+    def enqueue(self, *units: str) -> CallResult:
+        self.enqueued.extend(units)
         return CallResult(ok=True, text="")
 
-    def stop(self, unit: str) -> CallResult:
-        process = self.running.pop(unit, None)
-        if process is not None:
+    def stop(self, *units: str, should_stop: ShouldStop = never) -> CallResult:
+        for process in [self.running.pop(unit) for unit in units if unit in self.running]:
             process.kill()
             process.communicate()
-        return CallResult(ok=True, text="")
+        return CallResult(ok=not should_stop(), text="")
 
-    def reset_failed(self, unit: str) -> CallResult:
-        return CallResult(ok=True, text=unit)
+    def reset_failed(self, *units: str) -> CallResult:
+        return CallResult(ok=True, text=" ".join(units))
 
     def enable(self, unit: str) -> CallResult:
         return CallResult(ok=True, text=unit)
@@ -115,6 +130,10 @@ class LocalSystemd(Systemd):
             self.timers.append(os.open(self.root / "timer.lock", os.O_RDWR | os.O_CREAT))
             fcntl.flock(self.timers[0], fcntl.LOCK_EX)
         return CallResult(ok=True, text="")
+
+    def log(self, units: Sequence[str], since: float, until: float) -> str:
+        """One line, from `said_at`."""
+        return f"log of {' '.join(units)}" if since <= self.said_at <= until else ""
 
     def unit_of(self, pid: int) -> str | None:
         return next((unit for unit, process in self.running.items() if process.pid == pid), None)
@@ -163,7 +182,7 @@ class Machine:
         folder = layout.generation(generation)
         make_environment(folder / "venv", "2.0", breaks=breaks)
         (folder / "env").write_text(envfile.render({"CUDA_HOME": f"{folder}/cuda"}))
-        manifest.seal(folder)
+        manifest.seal(folder, manifest.Digests())
         record = {"id": generation, "number": int(generation[:4]), "digest": "d" * 64, "kind": "staged", "name": "new"}
         record |= {"created": 1.0, "confirmed": False, "proven": None, "packages": {"demo": "2.0"}}
         generations.save(layout, record)

@@ -2,6 +2,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.unit.host_state.machine import Machine
@@ -137,7 +138,7 @@ def test_a_failed_generation_and_its_evidence_go_too(machine: Machine) -> None:
     layout = machine.ctx.layout
     machine.stage("0002-abcdef")
     generations.update(layout, "0002-abcdef", failed=1.0)
-    layout.failed.mkdir()
+    layout.failed.mkdir(exist_ok=True)
     (layout.failed / "0002-abcdef.json").write_text("{}")
     forget.forget(machine.ctx)
     assert not layout.root.exists()
@@ -158,8 +159,8 @@ def test_a_directory_that_was_replaced_while_it_was_sealed_is_left_alone(
 ) -> None:
     seal = manifest.seal
 
-    def seal_slowly(generation: Path) -> None:
-        seal(generation)
+    def seal_slowly(*arguments: Any) -> None:
+        seal(*arguments)
         machine.path.rename(machine.folder / "moved")
         machine.path.mkdir()
 

@@ -154,7 +154,7 @@ def test_a_change_that_raises_is_journalled_as_failed(machine: Machine) -> None:
 
 def test_a_deadline_that_has_passed_is_not_renewed() -> None:
     clock = HandClock(now=100.0)
-    pending = transit.Transit("0001-a", "0002-b", None, 1, "boot-1", 110.0, 200.0, "armed", (), 10.0, {}, {})
+    pending = transit.Transit("0001-a", "0002-b", None, 1, "boot-1", 110.0, 200.0, "armed", (), (), 10.0, {}, {}, {})
     assert pending.renewed(clock).deadline == 110.0
     clock.now = 109.0
     assert replace(pending, ttl_s=500.0).renewed(clock).deadline == 200.0  # never past the ceiling

@@ -343,6 +343,7 @@ def test_modes_do_not_depend_on_the_umask(machine: Machine, umask: str) -> None:
     folders = {path for path in modes if path.is_dir()}
     assert {modes.pop(path) for path in folders} == {0o755}
     assert {modes.pop(root / name) for name in ("lock", "lease.lock")} == {0o600}
+    assert {modes.pop(path) for path in list(modes) if path.parent.name == "ballast"} == {0o600}
     assert modes.pop(root / "bin" / "cudaup-host") == 0o755
     assert set(modes.values()) == {0o644}
     assert {root / "journal.jsonl", root / "lease.json", root / "adopted.json"} <= set(modes)

@@ -17,7 +17,7 @@ from cudaup.host import generations, transit
 from cudaup.host.protocol import Json
 
 NEW = "0002-abcdef"
-LIMIT_S = 30
+LIMIT_S = 90
 
 # The file is used as its own archive; whatever runs the tests, this host has no systemd.
 _START = """
@@ -48,7 +48,7 @@ class Program:
     def activate(self) -> "subprocess.Popen[bytes]":
         taken = self("lease", "take", "--holder", "ann", "--run", "r-1", "--reason", "test", "--ttl", "60")
         epoch = str(taken["data"]["lease"]["epoch"])
-        times = ("--ttl", "1.5", "--ceiling", "20", "--suite", '{"cases": ["record"]}')
+        times = ("--ttl", "6", "--ceiling", "60", "--suite", '{"cases": ["record"]}')
         return self.start("activate", NEW, "--epoch", epoch, *times)
 
 

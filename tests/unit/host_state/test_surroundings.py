@@ -21,6 +21,9 @@ CGROUPS = [
     ("0::/user.slice/user-0.slice/session-3.scope\n", None),
     ("0::/system.slice/docker-4f2a.scope\n", None),
     ("0::/user.slice/user-0.slice/user@0.service/init.scope\n", None),
+    ("0::/user.slice/user-0.slice/user@0.service/app.slice/ml.service\n", None),
+    ("0::/system.slice/docker-4f2a.scope/system.slice/ml.service\n", None),
+    ("9:name=systemd:/\n0::/system.slice/ml.service\n", "ml.service"),
 ]
 
 

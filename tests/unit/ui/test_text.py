@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tests.unit.domain.builders import NOW, as_json, facts_on, make_facts, make_stack, start_for
+from tests.unit.domain.builders import NOW, as_json, facts_on, make_facts, make_stack, make_status, start_for
 
 from cudaup.domain.facts import SmokeCase, Unreachable, Verdict
 from cudaup.domain.journal import HostSettled, RunEnded
@@ -56,3 +56,30 @@ def test_the_fleet_table_names_generation_proof_and_what_cannot_be_reached() -> 
     assert lines[2].split() == ["bb", "?", "unreachable"]
     assert lines[3].split()[3] == "untouched"
     assert lines[4] == "bb: no route"
+
+
+def test_a_host_whose_last_switch_went_back_says_so() -> None:
+    lines = []
+    for end in ("confirmed", "proven"):
+        last = {"epoch": 3, "end": end}
+        lines.append(fleet_text({"a": make_facts(cudaup=make_status(last_end=last))}).splitlines()[1])
+    assert ["proven, went back" in line for line in lines] == [False, True], lines
+
+
+def test_everything_that_is_wrong_with_a_host_is_in_its_row() -> None:
+    transit = {"from": "0001-aaaaaa", "to": "0002-bbbbbb", "epoch": 3, "phase": "stopped", "abandoned": True}
+    lease = {"state": "held", "epoch": 3, "holder": "bob", "run": "r", "reason": "x", "remaining_s": 9}
+    down = [{"unit": "ml.service", "active": "failed"}]
+    observed = {
+        "transit": make_facts(cudaup=make_status(transit=transit, lease=lease), services=down),
+        "quarantine": make_facts(
+            cudaup=make_status(lease={"state": "quarantined", "epoch": 3, "reason": "y"}), services=down
+        ),
+        "damage": make_facts(cudaup=make_status(current=None, damage=["no current"])),
+        "leased": make_facts(cudaup=make_status(current=None, generations=[], adopted=[], lease=lease)),
+    }
+    rows = {line.split()[0]: line for line in fleet_text(observed).splitlines()}
+    assert "in transit to 0002-bbbbbb (stopped, OVERDUE); SERVICE DOWN: ml.service failed" in rows["transit"]
+    assert "QUARANTINED: y; SERVICE DOWN: ml.service failed" in rows["quarantine"]
+    assert "DAMAGED: no current" in rows["damage"]
+    assert ("untouched" in rows["leased"], "held by bob (9 s)" in rows["leased"]) == (True, True)

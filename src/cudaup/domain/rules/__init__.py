@@ -23,6 +23,7 @@ def check(facts: Facts, stack: Stack, now: float) -> tuple[Finding, ...]:
     found = [
         *lease.check_lease(facts),
         *lease.check_transit(facts),
+        *lease.check_damage(facts),
         *host.check_machine(facts),
         *driver.check_driver(facts, stack),
         *gpu.check_gpus(facts, stack),

@@ -65,10 +65,10 @@ WRONG_MACHINE = Rule(
 )
 NO_SYSTEMD = Rule(
     id="H007",
-    severity=Severity.INFO,
+    severity=Severity.WARNING,
     title="the init system is not systemd",
-    consequence="no services are found or restarted, and the dead-man's timer is a detached process",
-    fix="none needed; restart what uses the environment yourself",
+    consequence="only hooks stop and start services, and after a reboot in mid-switch nothing puts the host back",
+    fix="let it call `cudaup-host recover` when it has booted; else `cudaup rollback` puts it back",
 )
 NOT_ROOT = Rule(
     id="H008",

@@ -26,7 +26,14 @@ IN_TRANSIT = Rule(
     severity=Severity.BLOCKER,
     title="the host is between two generations",
     consequence="its timer settles it soon; a second switch would meet a moving target",
-    fix="wait for the timer, or put it back now with `cudaup rollback`",
+    fix="wait for the timer; sooner: `cudaup rollback`, or while a lease is held `cudaup-host rollback` on the host",
+)
+DAMAGED = Rule(
+    id="F005",
+    severity=Severity.BLOCKER,
+    title="the host is not as cudaup left it",
+    consequence="what would be switched, or gone back to, is not what it seems",
+    fix="`cudaup rollback` mends links, drop-ins and what a damaged generation runs; a path that was replaced, by hand",
 )
 LEFT_BEHIND = Rule(
     id="F004",
@@ -51,7 +58,13 @@ def check_lease(facts: Facts) -> Iterator[Finding]:
         yield LEFT_BEHIND.found(f"left by {words}")
 
 
+def check_damage(facts: Facts) -> Iterator[Finding]:
+    for text in facts.cudaup.damage if facts.cudaup else ():
+        yield DAMAGED.found(text)
+
+
 def check_transit(facts: Facts) -> Iterator[Finding]:
     transit = facts.cudaup.transit if facts.cudaup else None
     if transit is not None:
-        yield IN_TRANSIT.found(f"from {transit.from_ or 'nothing'} to {transit.to}, phase {transit.phase}")
+        alone = "" if transit.timer_alive else "; its timer is gone: only a rollback settles it"
+        yield IN_TRANSIT.found(f"from {transit.from_ or 'nothing'} to {transit.to}, phase {transit.phase}{alone}")

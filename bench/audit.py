@@ -1,0 +1,132 @@
+"""How long an audit takes, beside cuobjdump and `python -m zipfile -t`, in one run.
+
+    python bench/audit.py --cuobjdump PATH --libraries FOLDER... --environment FOLDER --wheel FILE...
+
+Each figure is the best of three with a warm page cache. `peak` is the largest resident memory of that process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+RUNS = 3
+_LIBRARIES = """
+import sys, time
+from cudaup.audit.device import Device
+from cudaup.audit.file import audit_path
+paths = sys.stdin.read().splitlines()
+start = time.perf_counter()
+found = [audit_path(path, path, Device(120, (13, 1))) for path in paths]
+print(time.perf_counter() - start, sum(sum((file.entries or {}).values()) for file in found))
+"""
+_ENVIRONMENT = """
+import sys, time
+from cudaup.audit.device import Device
+from cudaup.audit.target import audit_environment
+start = time.perf_counter()
+found = audit_environment(sys.argv[1], Device(120, (13, 1)))
+print(time.perf_counter() - start, len(found.files))
+"""
+_WHEEL = """
+import sys, time
+from cudaup.audit.device import Device
+from cudaup.audit.wheel import audit_wheel
+start = time.perf_counter()
+with open(sys.argv[1], "rb") as stream:
+    found = audit_wheel(stream, Device(120, (13, 1)))
+print(time.perf_counter() - start, len(found.files))
+"""
+
+
+def ran(code: str, *arguments: str, text: str = "") -> tuple[float, int, float]:
+    """Seconds inside the process, what it counted, and its peak memory in MB."""
+    process = subprocess.Popen([sys.executable, "-c", code, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(text.encode())
+    process.stdin.close()
+    seconds, count = process.stdout.read().split()
+    process.stdout.close()
+    _pid, status, usage = os.wait4(process.pid, 0)
+    process.returncode = status
+    return float(seconds), int(count), usage.ru_maxrss / 1000
+
+
+def best(once: Callable[[], tuple[float, int, float]]) -> tuple[float, int, float]:
+    return min(once() for _ in range(RUNS))
+
+
+def carrying_code(folders: list[Path]) -> list[Path]:
+    """Shared objects with a fatbin section, each file once."""
+    found = {}
+    for path in sorted(path for folder in folders for path in folder.rglob("*.so*") if path.is_file()):
+        with path.open("rb") as stream:
+            if stream.read(4) == b"\x7fELF" and has_section(path):
+                status = path.stat()
+                found.setdefault((status.st_dev, status.st_ino), path)
+    return list(found.values())
+
+
+def has_section(path: Path) -> bool:
+    listed = subprocess.run(["readelf", "-SW", str(path)], capture_output=True, text=True, check=False).stdout
+    return ".nv_fatbin" in listed
+
+
+def libraries(folders: list[Path], cuobjdump: Path | None) -> None:
+    paths = carrying_code(folders)
+    size = sum(path.stat().st_size for path in paths)
+    for path in paths:
+        with path.open("rb") as stream:
+            while stream.read(1 << 24):
+                pass
+    seconds, images, peak = best(lambda: ran(_LIBRARIES, text="\n".join(map(str, paths))))
+    print(f"{len(paths)} libraries, {size / 1e9:.1f} GB: audit {seconds:.2f} s, {images} images, peak {peak:.0f} MB")
+    if cuobjdump:
+        start = time.perf_counter()
+        for path in paths:
+            for option in ("--list-elf", "--list-ptx"):
+                subprocess.run([str(cuobjdump), option, str(path)], capture_output=True, check=False)
+        took = time.perf_counter() - start
+        print(f"    cuobjdump --list-elf and --list-ptx: {took:.1f} s, {took / seconds:.0f} times as long")
+
+
+def environment(folder: Path) -> None:
+    seconds, files, peak = best(lambda: ran(_ENVIRONMENT, str(folder)))
+    size = sum(path.lstat().st_size for path in folder.rglob("*"))
+    print(f"environment {folder}, {size / 1e9:.1f} GB, {files} binaries: {seconds:.2f} s, peak {peak:.0f} MB")
+
+
+def wheel(path: Path) -> None:
+    seconds, _files, peak = best(lambda: ran(_WHEEL, str(path)))
+    took = []
+    for _ in range(RUNS):
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "zipfile", "-t", str(path)], check=True, stdout=subprocess.DEVNULL)
+        took.append(time.perf_counter() - start)
+    ratio = seconds / min(took)
+    print(f"{path.name}: {seconds:.2f} s, peak {peak:.0f} MB; zipfile -t {min(took):.2f} s, ratio {ratio:.2f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cuobjdump", type=Path)
+    parser.add_argument("--libraries", type=Path, nargs="+", default=[])
+    parser.add_argument("--environment", type=Path)
+    parser.add_argument("--wheel", type=Path, nargs="+", default=[])
+    given = parser.parse_args()
+    if given.libraries:
+        libraries(given.libraries, given.cuobjdump)
+    if given.environment:
+        environment(given.environment)
+    for path in given.wheel:
+        wheel(path)
+
+
+if __name__ == "__main__":
+    main()
