@@ -76,5 +76,5 @@ def test_what_was_removed_can_be_sent_and_staged_again(layout: Layout) -> None:
 def test_a_uv_that_cannot_clean_its_cache_gets_an_empty_one(layout: Layout) -> None:
     (layout.root / "bin" / "uv-0.0.1").write_text("#!/bin/sh\nexit 2\n")
     collect(layout)
-    assert not layout.uv_cache.exists()
+    assert list(layout.uv_cache.iterdir()) == []
     assert manifest.check(layout, ids(layout)[0], full=True)["problems"] == []
