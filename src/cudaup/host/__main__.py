@@ -4,6 +4,7 @@ import argparse
 import errno
 import io
 import json
+import math
 import os
 import sys
 import traceback
@@ -34,7 +35,28 @@ class Verb(NamedTuple):
     options: List[str]
 
 
-_JSON: Dict[str, Any] = {"type": json.loads, "metavar": "JSON"}
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise ValueError(text)
+    return value
+
+
+def _object(text: str) -> Json:
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise ValueError(text)  # noqa: TRY004 - argparse tells a ValueError as a bad value
+    return value
+
+
+def _name(text: str) -> str:
+    """Not empty, as an unset variable of a shell is."""
+    if not text.strip():
+        raise ValueError(text)
+    return text
+
+
+_JSON: Dict[str, Any] = {"type": _object, "metavar": "JSON"}
 OPTIONS: Dict[str, Dict[str, Any]] = {
     "--root": {"metavar": "DIR", "type": lambda text: Path(text).absolute()},
     "--dry-run": {"action": "store_true", "help": "say what would be done"},
@@ -43,8 +65,8 @@ OPTIONS: Dict[str, Dict[str, Any]] = {
     "--holder": {},
     "--run": {},
     "--reason": {},
-    "--ttl": {"type": float, "metavar": "SECONDS"},
-    "--ceiling": {"type": float, "metavar": "SECONDS"},
+    "--ttl": {"type": _seconds, "metavar": "SECONDS"},
+    "--ceiling": {"type": _seconds, "metavar": "SECONDS"},
     "--take-over": {"action": "store_true", "help": "of an expired lease, also in the middle of its switch"},
     "--sha256": {},
     "--name": {},
@@ -55,7 +77,7 @@ OPTIONS: Dict[str, Dict[str, Any]] = {
     "--hooks": {**_JSON, "default": {}},
     "--full": {"action": "store_true", "help": "read every file again"},
     "--boot": {"action": "store_true", "help": "called while the host boots, before its services"},
-    "--to": {"metavar": "GEN"},
+    "--to": {"metavar": "GEN", "type": _name},
     "--sm": {"metavar": "SM", "help": "GPU architecture such as 120"},
     "--cuda": {"metavar": "VERSION", "help": "what the driver supports: newer PTX does not count"},
     "path": {"metavar": "PATH"},

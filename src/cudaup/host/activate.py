@@ -18,12 +18,14 @@ from cudaup.host import (
     proof,
     revert,
     services,
+    smoke,
     transit,
     units,
 )
 from cudaup.host.fence import Mutation
 from cudaup.host.protocol import Context, Failed, Json, Refused
 from cudaup.host.services import Affected
+from cudaup.host.systemd import never
 from cudaup.host.transit import Transit
 
 STEPS = ("verify", "arm", "drain", "stop", "baseline", "smoke", "switch", "start", "health", "live-proof", "bench")
@@ -65,7 +67,11 @@ def activate(ctx: Context) -> Json:
     """The verb `activate`. Raises Failed with the state after its own revert."""
     target = str(ctx.options["generation"])
     if ctx.dry_run:
-        return {"would": list(STEPS), "from": generations.current_id(ctx.layout), "to": target}
+        guards.require_settled(ctx)
+        origin = generations.current_id(ctx.layout)
+        if origin != target:
+            _verified(ctx, target)
+        return {"would": list(STEPS) if origin != target else "nothing", "from": origin, "to": target}
     with fence.mutation(ctx, "activate", {"to": target}) as change:
         guards.require_settled(ctx)
         if generations.current_id(ctx.layout) == target:
@@ -93,10 +99,24 @@ def _verified(ctx: Context, target: str) -> Affected:
     guards.require_way_back(ctx, origin)
     guards.require_verified(ctx, target)
     hooks.require_usable(ctx.options["hooks"])
+    smoke.require_usable(ctx.options["suite"])
+    health.require_usable(ctx.options["health"])
     affected = services.affected(ctx, origin, ctx.options["hooks"])
+    _require_healthy_now(ctx, affected)
     if affected.left_down:
         ctx.channel.event("verify", "note", f"down, and left so: {', '.join(affected.left_down)}")
     return affected
+
+
+def _require_healthy_now(ctx: Context, affected: Affected) -> None:
+    """A check that the old stack does not pass either would only cost an outage, and a way back without its proof."""
+    wanted = ctx.options["health"]
+    if health.is_asked(wanted):
+        try:
+            health.require(ctx, affected.units, wanted, never)
+        except Failed as error:
+            fix = "correct `health` in the stack, or see to the service"
+            raise Refused("unhealthy", f"before the switch: {error.text}", fix) from error
 
 
 def _arm(ctx: Context, change: Mutation, target: str, affected: Affected) -> Transit:

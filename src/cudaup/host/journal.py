@@ -143,4 +143,4 @@ def _parse_line(line: bytes) -> Optional[Json]:
         entry: Json = json.loads(line.decode())
     except ValueError:
         return None
-    return entry
+    return entry if isinstance(entry, dict) and "seq" in entry else None

@@ -1,13 +1,12 @@
 """The per-host exclusive lease and its fencing epoch. Whoever holds the newest epoch may change the host."""
 
-import json
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Iterator
 
 from cudaup.host import transit
 from cudaup.host.clock import Clock
-from cudaup.host.files import read_own, write_json
+from cudaup.host.files import read_state, write_json
 from cudaup.host.journal import Journal
 from cudaup.host.layout import Layout
 from cudaup.host.locks import held, is_held
@@ -64,10 +63,14 @@ class Claim:
 
 
 def read(layout: Layout) -> Lease:
+    """One that is damaged is a quarantine: who held it is not known, and a person can end it."""
     try:
-        return Lease(**json.loads(read_own(layout.lease).decode()))
+        return Lease(**read_state(layout.lease))
     except FileNotFoundError:
         return Lease()
+    except (Refused, TypeError) as error:
+        last = max((entry["epoch"] for entry in Journal(layout).entries()), default=0)
+        return Lease(state=QUARANTINED, epoch=last, reason=f"`{layout.lease}` is damaged: {error}")
 
 
 @contextmanager

@@ -15,7 +15,10 @@ def rollback(ctx: Context) -> Json:
     """
     wanted: Optional[str] = ctx.options.get("to")
     if ctx.dry_run:
-        return {"would": "roll back", "to": wanted or _default_target(ctx)}
+        to = wanted or _default_target(ctx)
+        guards.require_in_place(ctx)
+        guards.require_way_back(ctx, to)
+        return {"would": "roll back", "to": to}
     own_right = ctx.epoch is None and ctx.layout.transit.exists()
     with fence.mutation(ctx, "rollback", {"to": wanted}, own_right=own_right) as change:
         pending = transit.read(ctx.layout)

@@ -129,11 +129,51 @@ def test_a_service_that_does_not_start_is_put_back(machine: Machine, adopted: st
     assert_old_stack(machine, adopted)
 
 
+def healthy_but_on(generation: str, machine: Machine, *, then: str = "false") -> Json:
+    check = f"readlink {machine.ctx.layout.current} | grep -q {generation} || exit 0; {then}"
+    return {"command": ["sh", "-c", check], "timeout_s": 3}
+
+
+def test_a_health_check_that_the_old_stack_does_not_pass_stops_nothing(machine: Machine, adopted: str) -> None:
+    """A typo in it would cost an outage, and the way back its proof."""
+    machine.stage(NEW)
+    pid = machine.systemd.show("ml.service").pid
+    with pytest.raises(Refused, match="before the switch: not healthy") as refusal:
+        activate.activate(order(machine, machine.take_lease(), health=healthy_but_on(adopted, machine)))
+    assert (refusal.value.code, machine.systemd.show("ml.service").pid, machine.systemd.timers) == (
+        "unhealthy",
+        pid,
+        [],
+    )
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"suite": {}},
+        {"suite": {"cases": ["no-such-case"]}},
+        {"suite": {"cases": ["record"], "limits": {"record": "x"}}},
+        {"health": {"foo": 1}},
+        {"health": {"command": "true"}},
+        {"health": {"http": {"url": "ftp://x"}}},
+        {"health": {"http": {"url": "http://127.0.0.1:99999/"}}},
+        {"health": {"http": {"url": "http://x", "timeout_s": "x"}}},
+    ],
+)
+def test_what_cannot_be_asked_is_refused_before_anything_stops(
+    machine: Machine, adopted: str, wrong: dict[str, object]
+) -> None:
+    machine.stage(NEW)
+    pid = machine.systemd.show("ml.service").pid
+    with pytest.raises(Refused) as refusal:
+        activate.activate(order(machine, machine.take_lease(), **wrong))
+    assert (refusal.value.code, machine.systemd.show("ml.service").pid, machine.systemd.timers) == ("usage", pid, [])
+    assert generations.current_id(machine.ctx.layout) == adopted
+
+
 def test_bad_health_is_put_back(machine: Machine, adopted: str) -> None:
     machine.stage(NEW)
-    check = f"! readlink {machine.ctx.layout.current} | grep -q {NEW}"
-    health = {"command": ["sh", "-c", check], "timeout_s": 3}
-    failed = failure(machine, machine.take_lease(), health=health)
+    failed = failure(machine, machine.take_lease(), health=healthy_but_on(NEW, machine))
     assert (failed.code, failed.data["failed_step"], failed.data["state"]) == ("health", "health", "reverted-proven")
     assert_old_stack(machine, adopted)
 
@@ -156,7 +196,7 @@ def test_when_the_way_back_is_broken_too_the_host_is_quarantined(machine: Machin
     machine.stage(NEW)
     machine.systemd.broken_on = "-" + adopted.split("-")[1]
     machine.clock.now += 5
-    failed = failure(machine, machine.take_lease(), health={"command": ["false"], "timeout_s": 0.1})
+    failed = failure(machine, machine.take_lease(), health=healthy_but_on(NEW, machine))
     assert failed.data["state"] == "revert-failed"
     held = lease.read(machine.ctx.layout)
     assert (held.state, "broken here" in held.reason) == ("quarantined", True)
@@ -176,11 +216,10 @@ def test_nobody_renews_so_the_activate_reverts_by_itself(machine: Machine, adopt
 def test_another_holder_ends_an_activate_under_way(machine: Machine, adopted: str) -> None:
     machine.stage(NEW)
     epoch = machine.take_lease(ttl_s=0)
-    seize = (
-        "import json, sys, pathlib; p = pathlib.Path(sys.argv[1]); d = json.loads(p.read_text());"
-        "d['epoch'] += 1; p.write_text(json.dumps(d)); sys.exit(1)"
+    lease_file = machine.ctx.layout.lease
+    health = healthy_but_on(
+        NEW, machine, then=f'sed -i \'s/"epoch": {epoch}/"epoch": {epoch + 1}/\' {lease_file}; false'
     )
-    health = {"command": ["python3", "-c", seize, str(machine.ctx.layout.lease)], "timeout_s": 1}
     failed = failure(machine, epoch, health=health)
     assert (failed.code, failed.data["failed_step"], generations.current_id(machine.ctx.layout)) == (
         "abandoned",
@@ -493,7 +532,7 @@ def test_an_unproven_end_and_then_another(machine: Machine, adopted: str) -> Non
     machine.stage(NEW)
     machine.systemd.broken_on = "-" + adopted.split("-")[1]
     epoch = machine.take_lease()
-    failure(machine, epoch, health={"command": ["false"], "timeout_s": 0.1})
+    failure(machine, epoch, health=healthy_but_on(NEW, machine))
     assert last_end(machine) == (epoch, "failed", adopted)
     lease.clear(machine.ctx)
     machine.systemd.broken_on = ""
