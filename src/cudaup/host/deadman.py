@@ -8,7 +8,7 @@ import signal
 import subprocess
 from dataclasses import dataclass
 
-from cudaup.host import ballast, fence, lease, locks, revert, transit
+from cudaup.host import ballast, fence, lease, locks, revert, transit, units
 from cudaup.host.fence import Mutation
 from cudaup.host.layout import Layout
 from cudaup.host.protocol import Context, Json, Refused
@@ -41,8 +41,7 @@ def _start(ctx: Context, number: int) -> None:
     if not ctx.layout.program.is_file():
         raise Refused("not-found", f"no `{argv[0]}` for the timer to run", "`cudaup-host host install` first")
     if ctx.systemd.is_running():
-        settings = ["Restart=on-failure", "RestartSec=5", "StartLimitIntervalSec=0"]
-        outcome = ctx.systemd.run_transient(f"cudaup-deadman-{number}", settings, argv)
+        outcome = ctx.systemd.run_transient(f"cudaup-deadman-{number}", units.TIMER_PROPERTIES, argv)
         if not outcome.ok:
             raise Refused("unsupported", f"the timer does not start: {outcome.text}")
     else:

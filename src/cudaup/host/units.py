@@ -8,6 +8,8 @@ from cudaup.host.layout import Layout
 from cudaup.host.protocol import Context
 
 RECOVER_UNIT = "cudaup-recover.service"
+# Killed again and again, a timer comes back each time.
+TIMER_PROPERTIES = ("Restart=on-failure", "RestartSec=5", "StartLimitIntervalSec=0")
 _DROP_IN = "cudaup.conf"
 
 # Not Requires=: a recovery that breaks must not keep a service down. It either puts the host back or quarantines it.
@@ -35,6 +37,8 @@ Type=oneshot
 RemainAfterExit=yes
 TimeoutStartSec=15min
 ExecStart={program} recover --boot --root {root}
+# When it was killed, or could not write: a timer goes on trying, beside the services.
+ExecStopPost=-/bin/sh -c 'test "$SERVICE_RESULT" = success || exec {again}'
 
 [Install]
 WantedBy=multi-user.target
@@ -91,7 +95,10 @@ def _drop_in(ctx: Context, unit: str) -> Path:
 
 
 def _filled(text: str, layout: Layout) -> str:
-    return text.format(program=layout.program, root=layout.root, recover=RECOVER_UNIT)
+    properties = " ".join(f"--property={each}" for each in TIMER_PROPERTIES)
+    timer = f"{layout.program} deadman --root {layout.root}"
+    again = f"systemd-run --unit=cudaup-deadman-boot --collect --quiet {properties} {timer}"
+    return text.format(program=layout.program, root=layout.root, recover=RECOVER_UNIT, again=again)
 
 
 def _put(path: Path, text: str) -> bool:
