@@ -125,4 +125,4 @@ def _settle(ctx: Context, change: Mutation, pending: Transit, outcome: Reverted,
     evidence = {"generation": pending.target, "why": why, "time": now, **outcome._asdict()}
     write_json(layout.failed / f"{pending.target}.json", evidence)
     adoption.remember_units(layout, pending.units)
-    ending.end(layout, change, pending, outcome.verdict)
+    ending.end(ctx, change, pending, outcome.verdict)
