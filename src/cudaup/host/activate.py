@@ -196,7 +196,7 @@ def _gone_back(attempt: Attempt, error: BaseException) -> Union[Failed, Refused]
     why = f"{attempt.step}: {error or type(error).__name__}"
     ctx.channel.event(attempt.step, "failed", why)
     if attempt.step == hooks.DRAIN and not hooks.problems_of(ctx, pending.hooks, hooks.UNDRAIN):
-        ending.end(ctx.layout, attempt.change, pending, ending.REFUSED)
+        ending.end(ctx, attempt.change, pending, ending.REFUSED)
         return Refused("drain", f"{why}; nothing was stopped, and the drain is undone", "see why it does not drain")
     try:
         outcome = revert.revert(ctx, attempt.change, pending, why)

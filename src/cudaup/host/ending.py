@@ -2,11 +2,12 @@
 
 from typing import Optional
 
+from cudaup.host import lease
 from cudaup.host.fence import Mutation
 from cudaup.host.files import fsync_dir
 from cudaup.host.journal import DONE, INTENT, Journal
 from cudaup.host.layout import Layout
-from cudaup.host.protocol import Json
+from cudaup.host.protocol import Context, Json
 from cudaup.host.transit import Transit
 
 CONFIRMED = "confirmed"
@@ -14,12 +15,12 @@ REFUSED = "refused"  # it did not drain; the other ends are the verdicts of a re
 _OP = "transit-end"
 
 
-def end(layout: Layout, change: Mutation, pending: Transit, how: str) -> None:
-    """The last step of whoever ends it."""
+def end(ctx: Context, change: Mutation, pending: Transit, how: str) -> None:
+    """The last step of whoever ends it. Under the lease lock: a renewal under way would write it back."""
     generation = pending.target if how == CONFIRMED else pending.origin
-    with change.step(_OP, {"epoch": pending.epoch, "end": how, "generation": generation}):
-        layout.transit.unlink()
-        fsync_dir(layout.root)
+    with change.step(_OP, {"epoch": pending.epoch, "end": how, "generation": generation}), lease.guarded(ctx):
+        ctx.layout.transit.unlink()
+        fsync_dir(ctx.layout.root)
 
 
 def last(layout: Layout) -> Optional[Json]:

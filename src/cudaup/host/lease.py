@@ -111,7 +111,12 @@ def _require_expired(now: Lease, claim: Claim, clock: Clock, *, in_transit: bool
 
 def show(ctx: Context) -> Json:
     """The verb `lease show`."""
-    return {"lease": read(ctx.layout).as_json(ctx.clock)}
+    return {"lease": in_force(ctx).as_json(ctx.clock)}
+
+
+def in_force(ctx: Context) -> Lease:
+    """The lease as `take` would find it."""
+    return _without_dead_hand(ctx, read(ctx.layout))
 
 
 def take(ctx: Context) -> Json:

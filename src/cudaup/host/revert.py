@@ -142,4 +142,4 @@ def _settle(ctx: Context, change: Mutation, pending: Transit, outcome: Reverted,
         generations.update(layout, pending.target, failed=now)
     evidence.keep(ctx, pending, {"why": why, **outcome._asdict()})
     adoption.remember_units(layout, pending.units)
-    ending.end(layout, change, pending, outcome.verdict)
+    ending.end(ctx, change, pending, outcome.verdict)

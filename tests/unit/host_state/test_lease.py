@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 from tests.unit.host_state.machine import HandClock, Machine
 
-from cudaup.host import fence, lease, transit
+from cudaup.host import fence, lease, locks, status, transit
 from cudaup.host.journal import Journal
 from cudaup.host.lease import Claim, Lease
 from cudaup.host.protocol import Json, Refused
@@ -132,6 +132,9 @@ def test_the_lease_of_a_dead_process_by_hand_is_void(machine: Machine) -> None:
     with lease.guarded(machine.ctx) as now:
         claim = Claim("uid 0, pid 1", lease.BY_HAND_RUN, "", 9999)
         lease.store(machine.ctx, "lease-take", lease.granted(now, claim, machine.clock, in_transit=False))
+    assert status.of(machine.ctx)["lease"]["state"] == "free"  # a plan goes by it
+    with locks.held(machine.ctx.layout.lock, "gc", machine.clock, 0):
+        assert status.of(machine.ctx)["lease"]["state"] == "held"
     assert machine.take_lease() == 2
 
 

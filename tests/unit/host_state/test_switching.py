@@ -7,8 +7,12 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.unit.host_state.machine import TIMES, Machine, states
@@ -29,6 +33,7 @@ from cudaup.host import (
     transit,
 )
 from cudaup.host.journal import Journal
+from cudaup.host.layout import Layout
 from cudaup.host.protocol import Context, Failed, Json, Refused
 
 NEW = "0002-abcdef"
@@ -443,6 +448,33 @@ def test_what_is_done_is_not_refused_for_a_record_that_cannot_be_written(
     monkeypatch.setattr(Journal, "done", done_while_in_transit)
     assert rollback.rollback(machine.call(None, to=None))["state"] == "rolled-back-proven"
     assert generations.current_id(machine.ctx.layout) == adopted
+
+
+def test_a_renewal_under_way_does_not_bring_an_ended_transit_back(
+    machine: Machine, adopted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen once in a thousand: confirmed, told as applied, and put back by a timer that found a transit again."""
+    epoch = activated(machine)
+    read, update, has_read = transit.read, generations.update, threading.Event()
+
+    def read_and_linger(layout: Layout) -> transit.Transit | None:
+        found = read(layout)
+        has_read.set()
+        time.sleep(0.3)
+        return found
+
+    with ThreadPoolExecutor() as pool:
+
+        def update_while_renewing(*args: Any, **changes: Any) -> None:
+            update(*args, **changes)
+            monkeypatch.setattr("cudaup.host.transit.read", read_and_linger)
+            pool.submit(lease.renew, machine.call(epoch))
+            assert has_read.wait(5)
+
+        monkeypatch.setattr("cudaup.host.generations.update", update_while_renewing)
+        assert confirm.confirm(machine.call(epoch))["state"] == "confirmed"
+    assert adopted != generations.current_id(machine.ctx.layout)
+    assert not machine.ctx.layout.transit.exists()
 
 
 _HOLDER = """
