@@ -51,6 +51,15 @@ while True:
     if not ((sys.argv[1] == "inodes too" and takes_inode()) or takes(512)):
         time.sleep(0.0005)
 """
+# A journal as it is where the filesystem can allocate nothing beforehand, just as its last block is full.
+WITHOUT_ROOM = """
+import os
+path = "/opt/cudaup/journal.jsonl"
+content = open(path, "rb").read()
+with open(path + ".copy", "wb") as copy:
+    copy.write(content + b"\\n" * (-len(content) % 4096))
+os.rename(path + ".copy", path)
+"""
 DIES = "import os, sys\nif os.environ.get('CUDAUP_TEST') == 'broken': sys.exit('no kernel image is available')\n"
 
 
@@ -74,15 +83,17 @@ def lab(tmp_path_factory: pytest.TempPathFactory, cudaup: Cudaup) -> Iterator[La
 
 
 @contextmanager
-def full(lab: Lab, what: str) -> Iterator[None]:
+def full(lab: Lab, what: str, *, goes_on: bool = True) -> Iterator[None]:
     pid = lab.run(HOST, ["python3", "-", what], input=GREEDY).stdout.strip()
     try:
+        if not goes_on:
+            lab.run(HOST, ["kill", "-9", pid])
         assert room(lab, "f_bavail") == 0
         assert what != "inodes too" or room(lab, "f_favail") == 0
         yield
-        assert room(lab, "f_bavail") == 0
+        assert not goes_on or room(lab, "f_bavail") == 0
     finally:
-        lab.run(HOST, ["kill", "-9", pid])
+        lab.run(HOST, ["kill", "-9", pid], check=goes_on)
         lab.run(HOST, ["rm", "-r", "/greedy"])
 
 
@@ -130,6 +141,10 @@ def test_a_rollback_needs_no_free_block_on_a_tmpfs(
     with full(lab, "blocks"):
         assert cudaup.outcomes("rollback", "-i", lab.inventory, expect=4) == {HOST: "rolled-back"}
         assert service(lab, HOST)["versions"] == OLD
+    lab.run(HOST, ["python3", "-"], input=WITHOUT_ROOM)
+    with full(lab, "blocks", goes_on=False):
+        assert told(lab, "rollback", "--to", told(lab, "status")["previous"]["id"])["state"] == "rolled-back-proven"
+        assert service(lab, HOST)["versions"] == NEW
 
 
 def test_a_rollback_on_a_read_only_disk_says_what_it_could_not_do_and_stops_nothing(lab: Lab, cudaup: Cudaup) -> None:
