@@ -125,6 +125,15 @@ def _take(reserve: Path, name: str, folder: int) -> bool:
     return False
 
 
+def give_up_one(reserve: Path) -> bool:
+    """Whether there was still a file to remove, whose blocks anybody can have now."""
+    for spare in reserve.glob("*"):
+        spare.unlink(missing_ok=True)
+        sync_filesystem(reserve)  # btrfs frees nothing before
+        return True
+    return False
+
+
 def write_json(path: Path, value: Any, mode: int = 0o644, *, reserve: Optional[Path] = None) -> None:
     write_atomic(path, json.dumps(value, sort_keys=True, indent=1).encode() + b"\n", mode, reserve=reserve)
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import Dict, Iterator, List, Optional
 
 from cudaup.host.clock import SYSTEM_CLOCK, Clock
-from cudaup.host.files import allocate, exchange, fsync_dir, open_own, read_own, write_atomic
+from cudaup.host.files import FULL, allocate, exchange, fsync_dir, give_up_one, open_own, read_own, write_atomic
 from cudaup.host.layout import Layout
 from cudaup.host.protocol import Json
 
@@ -22,7 +22,7 @@ _LONG_BYTES = 256 << 10  # it is read whole for each record, also in the middle 
 
 class Journal:
     def __init__(self, layout: Layout, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._path, self._older = layout.journal, layout.older_journal
+        self._path, self._older, self._reserve = layout.journal, layout.older_journal, layout.ballast
         self._clock = clock
 
     def intent(self, op: str, epoch: int, detail: Json) -> int:
@@ -103,8 +103,16 @@ class Journal:
             line = b"\n" + line  # the line before was torn: close it off
         view = memoryview(line)
         while view:
-            view = view[os.write(fd, view) :]
+            view = view[self._written(fd, view) :]
         os.fsync(fd)
+
+    def _written(self, fd: int, view: memoryview) -> int:
+        while True:
+            try:
+                return os.write(fd, view)
+            except OSError as error:  # allocated or not: btrfs and its like never write where they wrote before
+                if error.errno not in FULL or not give_up_one(self._reserve):
+                    raise
 
 
 def _still_asked_for(entries: List[Json]) -> List[Json]:
