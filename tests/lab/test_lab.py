@@ -246,6 +246,34 @@ def test_a_full_disk_is_full_and_readable_and_can_be_freed(lab_factory: LabFacto
     lab.run("h1", ["dd", "if=/dev/zero", "of=/root/more", "bs=1M", "count=8"])
 
 
+@pytest.mark.parametrize("disk", ["tmpfs:64m", "ext4:64m"])
+def test_without_inodes_no_file_is_made_and_old_ones_grow(lab_factory: LabFactory, disk: str) -> None:
+    lab = lab_factory(disk=disk)
+    lab.run("h1", ["touch", "/root/there"])
+    lab.fault("h1", "inodes-full")
+    assert "No space left on device" in lab.run("h1", ["touch", "/root/new"], check=False).stderr
+    lab.run("h1", ["dd", "if=/dev/zero", "of=/root/there", "bs=4k", "count=4"])
+    lab.fault("h1", "inodes-ok")
+    lab.run("h1", ["touch", "/root/new"])
+
+
+def received(lab: Lab, host: str) -> int:
+    """Frames, as the host counts them."""
+    return int(lab.run(host, ["cat", "/sys/class/net/eth0/statistics/rx_packets"]).stdout)
+
+
+@pytest.mark.parametrize(("fault", "hears"), [("cut-in", False), ("cut-out", True)])
+def test_one_direction_can_be_cut(lab_factory: LabFactory, fault: str, *, hears: bool) -> None:
+    lab = lab_factory(init="sshd")
+    assert answers(lab, "h1")
+    lab.fault("h1", fault)
+    before = received(lab, "h1")
+    assert not answers(lab, "h1")
+    assert (received(lab, "h1") > before) is hears
+    lab.fault("h1", "restore")
+    assert answers(lab, "h1")
+
+
 def test_readonly_and_back(lab_factory: LabFactory) -> None:
     lab = lab_factory()
     lab.fault("h1", "readonly")

@@ -13,7 +13,7 @@ from cudaup.adapters.shell import KILLED, CommandStreams, Shell, Tail
 from cudaup.app.ports import HostReply, Json, OnHostEvent
 from cudaup.domain.errors import ConnectionFailed, HostFailed, HostProgramBroken, HostRefused
 from cudaup.domain.inventory import Host
-from cudaup.host.boot import BOOT
+from cudaup.host import boot
 
 _PYTHON_FIX = "install Python 3.8 or newer there, or set `cudaup_python` to one in the inventory"
 
@@ -39,7 +39,7 @@ class StreamedLink:
         head = f"{token}\n{len(program)} {len(request)}\n".encode()
         streams = _ProgramStreams(token, itertools.chain((head + program + request,), data), on_event)
         try:
-            status = self._shell.run([self._host.python, "-c", BOOT, token], streams, timeout_s=timeout_s)
+            status = self._shell.run(boot.argv(self._host.python, token), streams, timeout_s=timeout_s)
         except ConnectionFailed:
             if streams.answer is None:
                 raise

@@ -163,7 +163,7 @@ def _not_confirmed(run: Run, stack: Stack, member: Member, error: CudaupError, s
         open_step(run, member, Action.ROLLBACK)
         close_step(run, member, Action.ROLLBACK, Phase.DONE, Notes(text="the host put itself back"))
         end(run, member, found.outcome, f"{why}; the host put itself back", smoke=smoke)
-    elif found.origin is not None and isinstance(error, HostRefused):
+    elif found.origin is not None and isinstance(error, (HostRefused, HostFailed)):
         # While we renew, its timer would wait for us; so it is told.
         go_back(run, member, found.origin, ttl_s=stack.timers.ttl_s, why=why)
     else:

@@ -218,6 +218,7 @@ class Environment(Observed):
     kind: str = "none"
     packages: dict[str, str] = Field(default_factory=dict)
     digest: str | None = None
+    unfit: str | None = None  # why it cannot be adopted
 
 
 class Facts(Observed):

@@ -21,8 +21,10 @@ def build_plan(
     plan_id: str,
     sources: tuple[str, ...],
     limit: str | None = None,
+    program: str | None = None,
 ) -> Plan:
-    hosts = tuple(plan_host(name, facts, stack, now) for name, facts in observed.items())
+    """`program` is the digest of the host program that would be installed."""
+    hosts = tuple(plan_host(name, facts, stack, now, program) for name, facts in observed.items())
     changing = tuple(host.host for host in hosts if host.verdict is HostVerdict.CHANGE)
     return Plan(
         id=plan_id,
@@ -35,7 +37,7 @@ def build_plan(
     )
 
 
-def plan_host(name: str, facts: Facts | Unreachable, stack: Stack, now: float) -> HostPlan:
+def plan_host(name: str, facts: Facts | Unreachable, stack: Stack, now: float, program: str | None = None) -> HostPlan:
     if isinstance(facts, Unreachable):
         return HostPlan(host=name, verdict=HostVerdict.UNREACHABLE, error=facts.reason)
     findings = check(facts, stack, now)
@@ -46,7 +48,7 @@ def plan_host(name: str, facts: Facts | Unreachable, stack: Stack, now: float) -
         from_generation=facts.current.id if facts.current else None,
         to_name=stack.name,
         to_digest=stack.digest(),
-        steps=tuple(_steps(facts, stack)) if verdict is HostVerdict.CHANGE else (),
+        steps=tuple(_steps(facts, stack, program)) if verdict is HostVerdict.CHANGE else (),
         findings=findings,
         left_alone=tuple(_left_alone(facts, stack)),
         fingerprint=take_fingerprint(facts, has_enough_disk=_has_enough_disk(findings)),
@@ -73,7 +75,7 @@ def _has_enough_disk(findings: tuple[Finding, ...]) -> bool:
     return not any(finding.rule in lacking for finding in findings)
 
 
-def _steps(facts: Facts, stack: Stack) -> Iterator[Step]:
+def _steps(facts: Facts, stack: Stack, program: str | None) -> Iterator[Step]:
     is_built = facts.cudaup is not None and facts.cudaup.with_digest(stack.digest()) is not None
     yield lease_step(f"upgrade to {stack.name}")
     if not is_built:
@@ -81,7 +83,7 @@ def _steps(facts: Facts, stack: Stack) -> Iterator[Step]:
     yield Step(
         action=Action.PREPARE,
         reason="everything is made ready beside the running service",
-        parts=tuple(_parts_of_prepare(facts, stack, is_built=is_built)),
+        parts=(*_program_part(facts, program), *_parts_of_prepare(facts, stack, is_built=is_built)),
         precondition="the lease is held",
         undo="`cudaup-host gc` removes the generation, `cudaup-host forget` everything",
     )
@@ -89,11 +91,19 @@ def _steps(facts: Facts, stack: Stack) -> Iterator[Step]:
 
 
 def _parts_of_prepare(facts: Facts, stack: Stack, *, is_built: bool) -> Iterator[str]:
-    yield "install the host program: it does the work, and puts the host back without an operator"
     if stack.environment and _needs_adoption(facts):
         yield f"adopt {stack.environment.path}: it becomes a generation where it lies, so that it can be put back"
     if not is_built:
         yield f"build generation {stack.digest()[:6]} from the wheels"
+
+
+def _program_part(facts: Facts, program: str | None) -> Iterator[str]:
+    """It is compared by its hash, whatever version it calls itself."""
+    installed = facts.cudaup.installed_sha256 if facts.cudaup else None
+    if installed is None or program is None:
+        yield "install the host program: it does the work, and puts the host back without an operator"
+    elif installed != program:
+        yield f"replace the host program {installed[:12]} by {program[:12]}: it is another one, or was changed"
 
 
 def _relay_step(stack: Stack) -> Step:

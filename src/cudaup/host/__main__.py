@@ -107,6 +107,7 @@ def serve(token: str, request: bytes, stdin: BinaryIO) -> int:
 
 
 def _answer(channel: Channel, argv: List[str], root: str, stdin: BinaryIO) -> int:
+    os.umask(0o022)  # whatever the caller's: nobody else may write to what we make, and services may read it
     try:
         options = vars(_parser(root).parse_args(argv))
         verb = options.pop("verb_function")

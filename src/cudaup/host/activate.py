@@ -90,7 +90,7 @@ def _verified(ctx: Context, target: str) -> Affected:
         raise Refused("not-found", "there is no current generation to go back to", "adopt the environment first")
     generations.load(ctx.layout, target)
     guards.require_in_place(ctx)
-    guards.require_verified(ctx, origin)
+    guards.require_way_back(ctx, origin)
     guards.require_verified(ctx, target)
     hooks.require_usable(ctx.options["hooks"])
     affected = services.affected(ctx, origin, ctx.options["hooks"])
@@ -166,9 +166,9 @@ def _smoke_target(attempt: Attempt) -> None:
     ctx, target, suite = attempt.ctx, attempt.pending.target, attempt.pending.suite
     result = proof.run(ctx, target, suite, attempt.is_abandoned)
     attempt.smoke = result.cases
+    proof.remember(ctx, target, suite, result)
     if not result.is_proven:
         raise Failed("smoke", f"the smoke of {target} does not pass: {'; '.join(result.objections(suite))}")
-    proof.remember(ctx, target, suite, result)
 
 
 def _gone_back(attempt: Attempt, error: BaseException) -> Union[Failed, Refused]:

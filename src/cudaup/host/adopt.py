@@ -10,10 +10,10 @@ import shutil
 from pathlib import Path
 from typing import List
 
-from cudaup.host import adoptable, adoption, environment, fence, generations, manifest, services, units
+from cudaup.host import adoptable, adoption, environment, fence, generations, manifest, ownership, services, units
 from cudaup.host.adoption import Adoption
 from cudaup.host.fence import Mutation
-from cudaup.host.files import exchange, fsync_dir
+from cudaup.host.files import exchange_in, fsync_dir, move_in, opened_dir
 from cudaup.host.layout import Layout
 from cudaup.host.protocol import Context, Json, Refused
 
@@ -27,8 +27,8 @@ def adopt(ctx: Context) -> Json:
         return _answer(known, changed=False)
     if known is not None and known.path != str(path):
         text = f"`{known.path}` is adopted already; one root follows one path"
-        raise Refused("unsupported", text, "`cudaup-host forget` first, or use another --root")
-    adoptable.require(path)
+        raise Refused("unsupported", text, "`cudaup-host forget` first")
+    adoptable.require(path, ctx.layout)
     if ctx.dry_run:
         return {"would": f"make `{path}` a generation and the path a link to it"}
     with fence.mutation(ctx, "adopt", {"path": str(path)}) as change:
@@ -45,26 +45,40 @@ def settle(ctx: Context) -> List[str]:
     return [f"undid the half-made adopt of `{known.path}`"]
 
 
-def put_back(layout: Layout, known: Adoption) -> None:
-    """The path is the directory again. Refused `unsafe` when neither name is as it was left."""
+def put_back(layout: Layout, known: Adoption, *, also_when_gone: bool = False) -> None:
+    """The path is the directory again. Refused `unsafe` when something else is there, or the directory is not.
+
+    `also_when_gone`: when nothing at all is at the path, as somebody removed the link.
+    """
+    path, aside = Path(known.path), Path(known.aside)
+    fault = ownership.fault_on_the_way(path)
+    if fault is not None:
+        raise fault.refused()
+    if path.parent.is_dir():
+        with opened_dir(path.parent) as folder:
+            _put_back_in(folder, layout, known, also_when_gone=also_when_gone)
+    if not known.is_undone(layout):
+        text = f"`{path}` is not the link that was left there, or the adopted directory is not at `{aside}`"
+        raise Refused("unsafe", text, f"put the directory back to `{aside}`, or to `{path}`, by hand; then again")
+
+
+def _put_back_in(folder: int, layout: Layout, known: Adoption, *, also_when_gone: bool) -> None:
     path, aside = Path(known.path), Path(known.aside)
     if known.is_in_place(layout):
-        exchange(path, aside)
-    if not known.is_undone():
-        text = f"`{path}` is not the link that was left there, nor is the adopted directory back"
-        raise Refused("unsafe", text, f"the directory should be at `{aside}`; move it back by hand")
-    for link in (aside, _next_link(known)):
-        if link.is_symlink():
-            link.unlink()
-    fsync_dir(aside.parent)
+        exchange_in(folder, path.name, folder, aside.name)
+    elif also_when_gone and known.is_path_gone():
+        move_in(folder, aside.name, path.name)
+    if known.is_undone(layout):
+        for link in (aside, _next_link(known)):
+            if link.is_symlink():
+                os.unlink(link.name, dir_fd=folder)
+    os.fsync(folder)
 
 
 def _adopt(ctx: Context, change: Mutation, path: Path) -> Adoption:
     """Nothing at `path` is touched before the exchange; until then everything can simply be thrown away."""
     layout = ctx.layout
     described = environment.describe(path)
-    if described["kind"] == "none":
-        raise Refused("unsafe", f"`{path}` is no Python environment (no pyvenv.cfg, no conda-meta)")
     generation_id = generations.next_id(layout, described["digest"])
     aside = path.with_name(f".{path.name}.{generation_id}")
     if os.path.lexists(str(aside)):
@@ -72,9 +86,10 @@ def _adopt(ctx: Context, change: Mutation, path: Path) -> Adoption:
     uses = services.running_from(ctx, [path])
     known = Adoption(str(path), str(aside), generation_id, uses.units)
     adoption.write(layout, known)
-    _make_generation(ctx, known, described)
-    with change.step("adopt-exchange", {"path": str(path), "aside": str(aside), "generation": generation_id}):
-        _exchange(layout, known)
+    with opened_dir(path.parent) as folder, opened_dir(path) as sealed:
+        _make_generation(ctx, known, described)
+        with change.step("adopt-exchange", {"path": str(path), "aside": str(aside), "generation": generation_id}):
+            _exchange(layout, known, folder, sealed)
     units.install_drop_ins(ctx, known.units)
     return known
 
@@ -87,7 +102,7 @@ def _make_generation(ctx: Context, known: Adoption, described: Json) -> None:
     (folder / "venv").symlink_to(known.aside)
     Path(known.aside).symlink_to(known.path)  # until the exchange, so that its files can be read through `venv`
     ctx.channel.event("adopt", "started", f"sealing `{known.path}`")
-    manifest.seal(layout.generation(known.generation))
+    manifest.seal(layout.generation(known.generation), manifest.Digests())
     record = {
         "id": known.generation,
         "number": int(known.generation.split("-")[0]),
@@ -103,18 +118,22 @@ def _make_generation(ctx: Context, known: Adoption, described: Json) -> None:
     generations.make_first(layout, known.generation)
 
 
-def _exchange(layout: Layout, known: Adoption) -> None:
-    path, aside = Path(known.path), Path(known.aside)
-    link = _next_link(known)
-    link.symlink_to(adoption.link_text(layout))
-    link.replace(aside)
-    fsync_dir(aside.parent)
+def _exchange(layout: Layout, known: Adoption, folder: int, sealed: int) -> None:
+    """In the opened parent. `sealed` is the directory that was sealed; any other stays where it is."""
+    name, aside, link = (path.name for path in (Path(known.path), Path(known.aside), _next_link(known)))
+    os.symlink(adoption.link_text(layout), link, dir_fd=folder)
+    os.replace(link, aside, src_dir_fd=folder, dst_dir_fd=folder)
+    os.fsync(folder)
+    if not os.path.samestat(os.fstat(sealed), os.stat(name, dir_fd=folder, follow_symlinks=False)):
+        _undo(layout, known)
+        raise Refused("unsafe", f"`{known.path}` was replaced while it was read", "see by whom, then adopt it again")
     try:
-        exchange(path, aside)
+        exchange_in(folder, name, folder, aside)
     except OSError as error:
         _undo(layout, known)
         hint = "overlayfs cannot move a directory of its lower layer" if error.errno == errno.EXDEV else ""
-        raise Refused("unsafe", f"`{path}` cannot be moved aside: {error.strerror}", hint) from error
+        raise Refused("unsafe", f"`{known.path}` cannot be moved aside: {error.strerror}", hint) from error
+    os.fsync(folder)
 
 
 def _next_link(known: Adoption) -> Path:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import List, Optional, Sequence, Tuple
 
-from cudaup.host.files import write_json
+from cudaup.host.files import read_own, write_json
 from cudaup.host.layout import Layout
 from cudaup.host.protocol import Json
 
@@ -24,8 +24,13 @@ class Adoption:
         """The exchange has happened: the path is the link, the directory lies aside."""
         return leads_to(Path(self.path), layout) and _is_real_directory(Path(self.aside))
 
-    def is_undone(self) -> bool:
-        return _is_real_directory(Path(self.path)) and not _is_real_directory(Path(self.aside))
+    def is_path_gone(self) -> bool:
+        """Nothing is at the path, and the directory lies aside."""
+        return not os.path.lexists(self.path) and _is_real_directory(Path(self.aside))
+
+    def is_undone(self, layout: Layout) -> bool:
+        """Nothing of ours is at the path, and nothing of theirs aside."""
+        return not leads_to(Path(self.path), layout) and not _is_real_directory(Path(self.aside))
 
 
 def link_text(layout: Layout) -> str:
@@ -39,14 +44,14 @@ def leads_to(path: Path, layout: Layout) -> bool:
 
 def read(layout: Layout) -> Optional[Adoption]:
     try:
-        found = json.loads(layout.adopted.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        found = json.loads(read_own(layout.adopted).decode())
+    except (FileNotFoundError, NotADirectoryError):
         return None
     return Adoption(**{**found, "units": tuple(found["units"])})
 
 
 def write(layout: Layout, adoption: Adoption) -> None:
-    write_json(layout.adopted, asdict(adoption))
+    write_json(layout.adopted, asdict(adoption), reserve=layout.ballast)
 
 
 def remember_units(layout: Layout, units: Sequence[str]) -> None:

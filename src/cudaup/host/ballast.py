@@ -1,14 +1,15 @@
-"""Blocks and inodes kept aside while there is room, given up when a full disk would stop a revert."""
+"""Files kept aside while there is room: on a full disk each record of going back is written into one of them."""
 
 import os
-import shutil
+from contextlib import suppress
+from pathlib import Path
 
-from cudaup.host.files import fsync_dir
+from cudaup.host.files import FULL, fsync_dir
 from cudaup.host.layout import Layout
 from cudaup.host.protocol import Refused
 
-_BLOCKS_BYTES = 1 << 20
-_INODES = 16
+_FILES, _FILE_BYTES = 64, 64 << 10  # a rollback writes about ten records; a lease is renewed every few seconds
+_ROOM_BYTES, _ROOM_INODES = 64 << 20, 1000
 
 
 def lay(layout: Layout) -> None:
@@ -16,27 +17,40 @@ def lay(layout: Layout) -> None:
     try:
         _lay(layout)
     except OSError as error:
-        give_up_if_tight(layout)
+        if error.errno not in FULL:
+            raise
         raise Refused("no-space", f"no room at `{layout.root}` for a switch: {error}", "free some, or `gc`") from error
 
 
+def lay_where_there_is_room(layout: Layout) -> None:
+    """Of a nearly full disk the last blocks are left to others."""
+    room = os.statvfs(str(layout.root))
+    has_inodes = room.f_files == 0 or room.f_favail >= _ROOM_INODES
+    if room.f_bavail * room.f_frsize >= _ROOM_BYTES and has_inodes:
+        with suppress(OSError):
+            _lay(layout)
+
+
 def _lay(layout: Layout) -> None:
+    """All that is missing, or nothing of it."""
     layout.ballast.mkdir(exist_ok=True)
-    fd = os.open(str(layout.ballast / "blocks"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    layout.failed.mkdir(exist_ok=True)
+    missing = sorted({layout.ballast / str(number) for number in range(_FILES)} - set(layout.ballast.iterdir()))
     try:
-        os.posix_fallocate(fd, 0, _BLOCKS_BYTES)
-        os.fsync(fd)
+        for path in missing:
+            _lay_file(path)
+    except OSError:
+        for path in missing:
+            with suppress(FileNotFoundError):
+                path.unlink()
+        raise
+    if missing:
+        fsync_dir(layout.ballast)
+
+
+def _lay_file(path: Path) -> None:
+    fd = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.posix_fallocate(fd, 0, _FILE_BYTES)
     finally:
         os.close(fd)
-    for number in range(_INODES):
-        (layout.ballast / f"inode-{number}").touch()
-    fsync_dir(layout.ballast)
-
-
-def give_up_if_tight(layout: Layout) -> None:
-    """Before the first record of going back is written."""
-    if not layout.ballast.is_dir():
-        return
-    room = os.statvfs(str(layout.root))
-    if room.f_bavail * room.f_frsize < _BLOCKS_BYTES or (room.f_files > 0 and room.f_favail < _INODES):
-        shutil.rmtree(str(layout.ballast), ignore_errors=True)

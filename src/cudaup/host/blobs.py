@@ -1,17 +1,16 @@
 """Wheels that were sent here, kept by their content's hash and never believed before that was checked."""
 
-import errno
 import hashlib
 import json
 import os
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Iterator
+from typing import BinaryIO, Iterator, List, Sequence, Set
 
 from cudaup.host import lease, spec
 from cudaup.host.fence import mutation
-from cudaup.host.files import fsync_dir
+from cudaup.host.files import FULL, fsync_dir
 from cudaup.host.layout import Layout
 from cudaup.host.mounts import prepare_root
 from cudaup.host.protocol import Context, Json, Refused
@@ -70,6 +69,26 @@ def _check_fence(ctx: Context) -> None:
             lease.require_epoch(now, ctx)
 
 
+def unneeded(layout: Layout, needed: Set[str]) -> List[Path]:
+    """Folders of blobs that none of the hashes `needed` names."""
+    if not layout.blobs.is_dir():
+        return []
+    return sorted(path for path in layout.blobs.iterdir() if path.is_dir() and path.name not in needed)
+
+
+def sweep(layout: Layout) -> int:
+    """Removes what a killed `put` left half received; how many bytes. Nobody may be sending."""
+    left = list(layout.blobs.glob(_INCOMING + "*"))
+    freed = sum(path.stat().st_size for path in left)
+    for path in left:
+        path.unlink()
+    return freed
+
+
+def names_in(folders: Sequence[Path]) -> List[str]:
+    return sorted(path.name for folder in folders for path in folder.iterdir())
+
+
 @contextmanager
 def _received(ctx: Context, blob: Blob) -> Iterator[Path]:
     """The checked content in a file of its own, which is gone afterwards unless it was moved."""
@@ -83,7 +102,7 @@ def _received(ctx: Context, blob: Blob) -> Iterator[Path]:
             os.fsync(stream.fileno())
         yield aside
     except OSError as error:
-        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        if error.errno in FULL:
             raise Refused("no-space", f"{blob.filename} ({blob.size} bytes) does not fit: {error}") from error
         raise
     finally:

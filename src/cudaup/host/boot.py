@@ -1,5 +1,7 @@
 """How the controller starts the host program: one line for `python3 -c`, which reads everything else from stdin."""
 
+from typing import List
+
 _SOURCE = """\
 import os, sys, tempfile
 token, stdin = sys.argv[1], sys.stdin.buffer
@@ -25,3 +27,8 @@ sys.exit(serve(token, request, stdin))
 
 # One line, as login shells differ in how they treat a line break within quotes.
 BOOT = f"exec({_SOURCE!r})"
+
+
+def argv(python: str, token: str) -> List[str]:
+    """Isolated: as root, nothing may be imported from where the login happens to begin, or by its environment."""
+    return [python, "-I", "-c", BOOT, token]

@@ -9,7 +9,7 @@ import subprocess
 from dataclasses import dataclass
 from typing import List, Sequence
 
-from cudaup.host import ballast, fence, lease, locks, revert, transit
+from cudaup.host import fence, install, lease, locks, revert, transit
 from cudaup.host.fence import Mutation
 from cudaup.host.layout import Layout
 from cudaup.host.protocol import Context, Json, Refused
@@ -42,8 +42,7 @@ def begin(ctx: Context, change: Mutation, pending: Transit, *, is_needed: bool =
 def _start(ctx: Context, number: int) -> None:
     """Start the timer and wait until it lives. Refused `unsupported` when it does not; nothing is armed before."""
     argv = _argv(ctx)
-    if not ctx.layout.program.is_file():
-        raise Refused("not-found", f"no `{argv[0]}` for the timer to run", "`cudaup-host host install` first")
+    install.require_same(ctx.layout)
     if ctx.systemd.is_running():
         _run_transient(ctx, str(number), _SETTINGS, argv)
     else:
@@ -107,7 +106,6 @@ def _watch(ctx: Context) -> Json:
 
 def fire(ctx: Context) -> Json:
     """Put the host back, if it is still due once the lock is ours. Refused `busy`. Empty when it was not due."""
-    ballast.give_up_if_tight(ctx.layout)
     with fence.mutation(ctx, "deadman", {}, own_right=True, wait_s=_LOCK_WAIT_S) as change:
         pending = transit.read(ctx.layout)
         if pending is None or not _is_due(ctx, pending):

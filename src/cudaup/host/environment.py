@@ -57,14 +57,29 @@ def kind(path: Path) -> str:
 
 def python_version(path: Path) -> Optional[str]:
     """As written down when the environment was made; nothing is started."""
-    config = _read(path / "pyvenv.cfg").decode("utf-8", "replace")
-    found = re.search(r"^version(?:_info)?\s*=\s*(\S+)", config, re.MULTILINE)
+    found = re.search(r"^version(?:_info)?\s*=\s*(\S+)", _config(path), re.MULTILINE)
     if found:
         return found.group(1)
     for entry in sorted(path.glob("conda-meta/python-*.json")):
         named = _CONDA_PYTHON.match(entry.name)
         if named:
             return named.group(1)
+    return None
+
+
+def interpreter(path: Path) -> Path:
+    """The file that runs, whatever links lead to it."""
+    return Path(os.path.realpath(str(path / "bin" / "python")))
+
+
+def broken(path: Path) -> Optional[str]:
+    """Why its interpreter cannot start, as far as the files tell."""
+    python = interpreter(path)
+    if not (python.is_file() and os.access(str(python), os.X_OK)):
+        return f"its interpreter is gone: `{path / 'bin' / 'python'}` leads to `{python}`"
+    home = re.search(r"^home\s*=\s*(.+?)\s*$", _config(path), re.MULTILINE)
+    if home and not Path(home.group(1)).is_dir():
+        return f"the Python it was made with is gone: `home = {home.group(1)}` in its pyvenv.cfg"
     return None
 
 
@@ -80,8 +95,8 @@ def packages(path: Path) -> List[Package]:
 
 def digest(path: Path, found: List[Package]) -> str:
     """Changes whenever a package, one of its recorded files or the interpreter changes."""
-    config = _read(path / "pyvenv.cfg").decode("utf-8", "replace")
-    content = json.dumps([found, config], sort_keys=True)
+    conda = {entry.name: hashlib.sha256(_read(entry)).hexdigest() for entry in path.glob("conda-meta/*.json")}
+    content = json.dumps([found, _config(path), *([conda] if conda else [])], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()
 
 
@@ -104,6 +119,10 @@ def _headers(text: str) -> Iterator[List[str]]:
         if line[0] not in " \t" and ":" in line:
             key, _, value = line.partition(":")
             yield [key.strip().lower(), value.strip()]
+
+
+def _config(path: Path) -> str:
+    return _read(path / "pyvenv.cfg").decode("utf-8", "replace")
 
 
 def _read(path: Path) -> bytes:

@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Callable, Dict, List, Optional
 
-from cudaup.host import environment, gpu, machine, services, status
+from cudaup.host import adoptable, environment, gpu, machine, services, status
 from cudaup.host.protocol import Context, Json
 
 Job = Callable[[], object]
@@ -22,7 +22,7 @@ def collect(ctx: Context) -> Json:
         "pythons": lambda: _each(machine.python_paths(), machine.versioned, problems),
         "compilers": lambda: _each(machine.compiler_paths(), machine.versioned, problems),
         "toolkits": lambda: _each(machine.toolkit_paths(), machine.toolkit, problems),
-        "environment": lambda: environment.describe(env_path) if env_path is not None else None,
+        "environment": lambda: _environment(ctx, env_path) if env_path is not None else None,
         "services": lambda: services.status(ctx, env_path),
     }
     facts = _together(jobs)
@@ -32,6 +32,14 @@ def collect(ctx: Context) -> Json:
     facts["simulated"] = gpu.simulated()
     facts["problems"] = sorted(set(problems))
     return facts
+
+
+def _environment(ctx: Context, path: Path) -> Json:
+    """`unfit` is why it cannot be adopted, where it would have to be."""
+    described = environment.describe(path)
+    would_be_adopted = described["state"] == "directory" and described["kind"] != "none"
+    fault = adoptable.fault_of(path, ctx.layout) if would_be_adopted else None
+    return {**described, "unfit": f"{fault.text} (fix: {fault.fix})" if fault else None}
 
 
 def _each(paths: List[Path], ask: Callable[[Path, List[str]], Optional[Json]], problems: List[str]) -> List[Json]:

@@ -5,7 +5,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Iterator, Optional
 
-from cudaup.host import lease
+from cudaup.host import ballast, lease
 from cudaup.host.journal import Journal
 from cudaup.host.locks import held
 from cudaup.host.mounts import prepare_root
@@ -37,12 +37,16 @@ def mutation(
 ) -> Iterator[Mutation]:
     """Hold the host for one change.
 
-    Refused `busy`, `stale-epoch`, `lease-held` or `quarantined`. `own_right` is for putting the host back: the
-    timer, recovery after a boot and a rollback by hand in transit need nobody's lease.
+    Refused `busy`, `stale-epoch`, `lease-held`, `quarantined` or `unsafe`. `own_right` is for putting the host back:
+    the timer, recovery after a boot and a rollback by hand in transit need nobody's lease, and a mode that somebody
+    changed meanwhile does not keep them from it.
     """
-    prepare_root(ctx.layout)
+    if not own_right:
+        prepare_root(ctx.layout)
     with held(ctx.layout.lock, op, ctx.clock, wait_s), _authority(ctx, op, own_right=own_right) as epoch:
+        ballast.lay_where_there_is_room(ctx.layout)
         journal = Journal(ctx.layout, ctx.clock)
+        journal.shorten()
         seq = journal.intent(op, epoch, detail)
         with _outcome(journal, seq):
             yield Mutation(seq, epoch, journal)
@@ -57,7 +61,8 @@ def _outcome(journal: Journal, seq: int) -> Iterator[None]:
             journal.failed(seq, {"error": f"{type(error).__name__}: {error}"})
         raise
     if journal.is_there():  # `forget` takes it away with everything else
-        journal.done(seq)
+        with suppress(OSError):  # what is done is done, and the answer says so; recovery closes the intent
+            journal.done(seq)
 
 
 @contextmanager
@@ -77,11 +82,9 @@ def _by_hand(ctx: Context, op: str) -> Iterator[int]:
     mine = _claim_by_hand(ctx, op)
     try:
         yield mine
-    except BaseException:
+    finally:
         with suppress(OSError):  # as above; a by-hand lease of a process that is gone binds nobody
             _give_back(ctx, mine)
-        raise
-    _give_back(ctx, mine)
 
 
 def _claim_by_hand(ctx: Context, op: str) -> int:

@@ -2,12 +2,14 @@
 
 import os
 import shutil
+import stat
 from pathlib import Path
 from typing import List
 
 from cudaup.host import adopt, adoption, fence, generations, guards, processes, services, units
 from cudaup.host.files import fsync_dir
 from cudaup.host.layout import Layout
+from cudaup.host.ownership import is_trusted
 from cudaup.host.protocol import Context, Json, Refused
 
 
@@ -24,8 +26,9 @@ def forget(ctx: Context) -> Json:
         undone = _work(ctx)
         known = adoption.read(layout)
         if known is not None:
-            adopt.put_back(layout, known)
+            adopt.put_back(layout, known, also_when_gone=True)
         units.remove_all(ctx)
+        units.sweep(ctx, known.units if known is not None else ())
         layout.root.rename(_doomed(layout))  # from here on there is no cudaup on this host
         fsync_dir(layout.root.parent)
     _sweep(layout)
@@ -36,7 +39,8 @@ def _require_unused(ctx: Context) -> None:
     """Processes on the adopted directory may go on: it stays where they have it open."""
     layout = ctx.layout
     known = adoption.read(layout)
-    through_path = [Path(known.path)] if known and generations.current_id(layout) != known.generation else []
+    is_elsewhere = known and known.is_in_place(layout) and generations.current_id(layout) != known.generation
+    through_path = [Path(known.path)] if known and is_elsewhere else []
     users = processes.users_of([layout.generations, *through_path])
     if users:
         fix = "roll back to the adopted generation first" if known else "stop them"
@@ -54,8 +58,9 @@ def _doomed(layout: Layout) -> Path:
 
 
 def _sweep(layout: Layout) -> List[Path]:
-    """Also what an earlier forget was killed over."""
-    doomed = sorted(layout.root.parent.glob(f"{layout.root.name}.forgotten-[0-9]*"))
+    """Also what an earlier forget was killed over. In a shared directory others may use such a name: not ours."""
+    named = sorted(layout.root.parent.glob(f"{layout.root.name}.forgotten-[0-9]*"))
+    doomed = [path for path in named if stat.S_ISDIR(path.lstat().st_mode) and is_trusted(path.lstat().st_uid)]
     for path in doomed:
         shutil.rmtree(str(path))
     return doomed

@@ -1,32 +1,59 @@
-"""Removes generations nobody needs: never one that could be gone back to, nor one that a process still uses."""
+"""Removes what nobody needs: never a generation that could be gone back to, nor one that a process still uses.
+
+With a generation go its wheels and its packages in uv's cache, but for those that another one has too: what stays can
+be built again without a network. The evidence of a failed one stays in `failed/`.
+"""
 
 import os
 import shutil
 from pathlib import Path
-from typing import Dict, Optional
+from typing import Dict, List, NamedTuple, Optional
 
-from cudaup.host import fence, generations, guards, processes
+from cudaup.host import ballast, blobs, fence, generations, guards, manifest, mounts, processes, uv
 from cudaup.host.layout import Layout
 from cudaup.host.protocol import Context, Json
 
 
+class Work(NamedTuple):
+    """`kept` says why each generation stays; `wheels` are folders of blobs; `packages` go from uv's cache."""
+
+    removed: List[str]
+    kept: Dict[str, str]
+    wheels: List[Path]
+    packages: List[str]
+
+
 def gc(ctx: Context) -> Json:
     """The verb `gc`."""
+    layout = ctx.layout
     if ctx.dry_run:
-        return {"would": [f"remove {each}" for each, why in _reasons(ctx).items() if why is None]}
+        work = _work(layout)
+        return {"would": [f"remove {each}" for each in (*work.removed, *blobs.names_in(work.wheels))]}
     with fence.mutation(ctx, "gc", {}):
         guards.require_settled(ctx)
-        reasons = _reasons(ctx)
-        removed = [each for each, why in reasons.items() if why is None]
-        freed = sum(_remove(ctx.layout, each) for each in removed)
-    kept = [{"id": each, "why": why} for each, why in reasons.items() if why is not None]
-    return {"removed": removed, "kept": kept, "freed_bytes": freed}
+        work = _work(layout)
+        wheels = blobs.names_in(work.wheels)
+        freed = blobs.sweep(layout) + sum(_remove(layout, each) for each in work.removed)
+        freed += sum(_dispose(path) for path in work.wheels) + _clean_cache(layout, work.packages)
+        manifest.renew(layout, manifest.Digests())  # the links that went moved the ctime of the files that stay
+        ballast.lay_where_there_is_room(layout)
+    kept = [{"id": each, "why": why} for each, why in work.kept.items()]
+    return {"removed": work.removed, "kept": kept, "wheels": wheels, "freed_bytes": freed}
 
 
-def _reasons(ctx: Context) -> Dict[str, Optional[str]]:
+def _work(layout: Layout) -> Work:
+    records = {record["id"]: record for record in generations.load_all(layout)}
+    reasons = _reasons(layout, list(records.values()))
+    kept = {each: why for each, why in reasons.items() if why is not None}
+    removed = [each for each in records if each not in kept]
+    needed = {sha256 for each in kept for sha256 in records[each].get("blobs", ())}
+    packages = {pair for each in kept for pair in records[each]["packages"].items()}
+    gone = {pair for each in removed for pair in records[each]["packages"].items()} - packages
+    return Work(removed, kept, blobs.unneeded(layout, needed), sorted({name for name, _version in gone}))
+
+
+def _reasons(layout: Layout, records: List[Json]) -> Dict[str, Optional[str]]:
     """Why each generation stays; None for one that goes."""
-    layout = ctx.layout
-    records = generations.load_all(layout)
     proven = [record for record in records if record.get("proven")]
     last_proven = max(proven, key=lambda record: float(record["proven"]))["id"] if proven else None
     reasons: Dict[str, Optional[str]] = {}
@@ -44,7 +71,11 @@ def _reasons(ctx: Context) -> Dict[str, Optional[str]]:
 
 
 def _user_of(layout: Layout, generation_id: str) -> Optional[str]:
-    users = processes.users_of([layout.generation(generation_id)])
+    """Under whatever name a process sees it: a container's volume has another."""
+    real = Path(os.path.realpath(str(layout.generation(generation_id))))
+    users = processes.users_of([layout.generation(generation_id), real])
+    for pid, names in mounts.seen_elsewhere(real):
+        users += processes.uses(pid, names)
     return f"used by pid {users[0].pid} ({users[0].how})" if users else None
 
 
@@ -53,13 +84,25 @@ def _remove(layout: Layout, generation_id: str) -> int:
     trash = layout.generations / f".trash-{generation_id}"
     layout.generation(generation_id).rename(trash)
     generations.remove_link(layout, generation_id)
-    freed = _size_bytes(trash)
-    shutil.rmtree(str(trash))
+    return _dispose(trash)
+
+
+def _clean_cache(layout: Layout, packages: List[str]) -> int:
+    if not packages:
+        return 0
+    before = _size_bytes(layout.uv_cache)
+    uv.clean_cache(layout, packages)
+    return before - _size_bytes(layout.uv_cache)
+
+
+def _dispose(tree: Path) -> int:
+    freed = _size_bytes(tree)
+    shutil.rmtree(str(tree))
     return freed
 
 
 def _size_bytes(tree: Path) -> int:
-    """What goes with it: files that nothing else links to."""
+    """What goes with it: files that nothing else links to. Of clones it cannot be told, so they count whole."""
     total = 0
     for folder, _folders, files in os.walk(str(tree)):
         infos = [os.lstat(os.path.join(folder, name)) for name in files]  # noqa: PTH118 - Path is slow on 50,000 files

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Any, List, Optional
 
-from cudaup.host.files import exchange, fsync_dir, write_json
+from cudaup.host.files import exchange, fsync_dir, read_own, write_json
 from cudaup.host.layout import Layout
 from cudaup.host.protocol import Context, Json, Refused
 
@@ -38,7 +38,7 @@ def load(layout: Layout, generation_id: str) -> Json:
 def find(layout: Layout, generation_id: str) -> Optional[Json]:
     """Its record; None for one that is not there, or not whole."""
     try:
-        record: Json = json.loads((layout.generation(generation_id) / _RECORD).read_text(encoding="utf-8"))
+        record: Json = json.loads(read_own(layout.generation(generation_id) / _RECORD).decode())
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
     return record
@@ -80,7 +80,7 @@ def save(layout: Layout, record: Json) -> None:
 
 def update(layout: Layout, generation_id: str, **changes: Any) -> None:
     record = load(layout, generation_id)
-    write_json(layout.generation(generation_id) / _RECORD, {**record, **changes})
+    write_json(layout.generation(generation_id) / _RECORD, {**record, **changes}, reserve=layout.ballast)
 
 
 def summary(record: Json) -> Json:

@@ -1,7 +1,9 @@
 """What a change asks of the host before it touches anything. Each raises Refused."""
 
-from cudaup.host import adoption, manifest, transit
-from cudaup.host.protocol import Context, Refused
+from typing import NoReturn
+
+from cudaup.host import adoption, interpreter, manifest, transit
+from cudaup.host.protocol import Context, Json, Refused
 
 
 def require_settled(ctx: Context) -> None:
@@ -21,6 +23,22 @@ def require_in_place(ctx: Context) -> None:
 def require_verified(ctx: Context, generation_id: str) -> None:
     report = manifest.check(ctx.layout, generation_id, full=False)
     if not report["ok"]:
-        first = "; ".join(f"{each['path']}: {each['problem']}" for each in report["problems"][:3])
-        fix = "stage the generation again, or see `cudaup-host verify --full`"
-        raise Refused("not-verified", f"generation {generation_id} is not what was recorded: {first}", fix)
+        _refuse(report)
+
+
+def require_way_back(ctx: Context, generation_id: str) -> None:
+    """As `require_verified`, but an upgraded interpreter is only told.
+
+    Services start with it anyway, whoever starts them, and going back is proven by a smoke with it.
+    """
+    report = manifest.check(ctx.layout, generation_id, full=False)
+    if any(each["problem"] not in interpreter.PROBLEMS for each in report["problems"]):
+        _refuse(report)
+    for each in report["problems"]:
+        ctx.channel.event("verify", "note", f"{generation_id}: {each['path']}: {each['problem']}")
+
+
+def _refuse(report: Json) -> NoReturn:
+    first = "; ".join(f"{each['path']}: {each['problem']}" for each in report["problems"][:3])
+    fix = "stage the generation again, or see `cudaup-host verify --full`"
+    raise Refused("not-verified", f"generation {report['generation']} is not what was recorded: {first}", fix)

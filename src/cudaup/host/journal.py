@@ -1,25 +1,28 @@
 """The host's journal: append-only JSON lines, each on disk before its writer goes on.
 
-A line torn by a power loss is ignored by readers and closed off by the next append.
+A line torn by a power loss is ignored by readers and closed off by the next append. Room for what comes next is
+allocated beforehand, so that a full disk stops no record.
 """
 
 import fcntl
 import json
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Dict, Iterator, List, Optional
 
 from cudaup.host.clock import SYSTEM_CLOCK, Clock
-from cudaup.host.files import fsync_dir
+from cudaup.host.files import allocate, exchange, fsync_dir, open_own, read_own, write_atomic
 from cudaup.host.layout import Layout
 from cudaup.host.protocol import Json
 
 INTENT, DONE, FAILED = "intent", "done", "failed"
+_AHEAD_BYTES = 64 << 10
+_LONG_BYTES = 256 << 10  # it is read whole for each record, also in the middle of a switch
 
 
 class Journal:
     def __init__(self, layout: Layout, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._path = layout.journal
+        self._path, self._older = layout.journal, layout.older_journal
         self._clock = clock
 
     def intent(self, op: str, epoch: int, detail: Json) -> int:
@@ -41,19 +44,23 @@ class Journal:
 
     def entries(self) -> List[Json]:
         try:
-            return _parse(self._path.read_bytes())
+            return _parse(read_own(self._path))
         except FileNotFoundError:
             return []
 
     def open_intents(self) -> List[Json]:
         """Intents without an outcome, oldest first."""
-        pending: Dict[int, Json] = {}
-        for entry in self.entries():
-            if entry["phase"] == INTENT:
-                pending[entry["seq"]] = entry
-            else:
-                pending.pop(entry["seq"], None)
-        return list(pending.values())
+        return _open_of(self.entries())
+
+    def shorten(self) -> None:
+        """A long one begins anew with what may still be asked for: open intents, and the last record of each kind.
+
+        The whole of it stays beside it, until the next time. On a full disk it simply grows on.
+        """
+        with suppress(OSError), self._opened() as fd:
+            if os.fstat(fd).st_size > _LONG_BYTES:
+                write_atomic(self._older, b"".join(map(_line, _still_asked_for(_parse(_content(fd))))))
+                exchange(self._path, self._older)
 
     def _outcome(self, seq: int, phase: str, detail: Optional[Json]) -> None:
         with self._opened() as fd:
@@ -65,25 +72,60 @@ class Journal:
     def _opened(self) -> Iterator[int]:
         """The file under a lock of its own: sequence numbers are handed out once."""
         is_new = not self._path.exists()
-        fd = os.open(str(self._path), os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = self._locked()
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
             if is_new:
                 fsync_dir(self._path.parent)
             yield fd
         finally:
             os.close(fd)
 
+    def _locked(self) -> int:
+        while True:
+            fd = open_own(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            if self._is_the_journal(fd):
+                return fd
+            os.close(fd)  # it was shortened while we waited
+
+    def _is_the_journal(self, fd: int) -> bool:
+        try:
+            return os.path.samestat(os.fstat(fd), self._path.stat())
+        except FileNotFoundError:  # forgotten, with everything else
+            return True
+
     def _append(self, fd: int, entry: Json) -> None:
         stamp = {"time": self._clock.wall(), "boot_id": self._clock.boot_id(), "mono": self._clock.monotonic()}
-        line = json.dumps({**entry, **stamp}, sort_keys=True).encode() + b"\n"
+        line = _line({**entry, **stamp})
         size = os.fstat(fd).st_size
+        allocate(fd, size + _AHEAD_BYTES)
         if size and os.pread(fd, 1, size - 1) != b"\n":
             line = b"\n" + line  # the line before was torn: close it off
         view = memoryview(line)
         while view:
             view = view[os.write(fd, view) :]
         os.fsync(fd)
+
+
+def _still_asked_for(entries: List[Json]) -> List[Json]:
+    """The last record of each kind (so also the highest number), each with its outcome if it has one."""
+    last = {entry["op"]: entry["seq"] for entry in entries if entry["phase"] == INTENT}
+    wanted = {*last.values(), *(entry["seq"] for entry in _open_of(entries))}
+    return [entry for entry in entries if entry["seq"] in wanted]
+
+
+def _open_of(entries: List[Json]) -> List[Json]:
+    pending: Dict[int, Json] = {}
+    for entry in entries:
+        if entry["phase"] == INTENT:
+            pending[entry["seq"]] = entry
+        else:
+            pending.pop(entry["seq"], None)
+    return list(pending.values())
+
+
+def _line(entry: Json) -> bytes:
+    return json.dumps(entry, sort_keys=True).encode() + b"\n"
 
 
 def _content(fd: int) -> bytes:

@@ -17,7 +17,8 @@ class Layout:
         self.current, self.previous, self.links = root / "current", root / "previous", root / "links"
         self.ballast, self.failed = root / "ballast", root / "failed"
         self.lease, self.transit = root / "lease.json", root / "transit.json"
-        self.journal, self.adopted = root / "journal.jsonl", root / "adopted.json"
+        self.journal, self.older_journal = root / "journal.jsonl", root / "journal.1.jsonl"
+        self.adopted = root / "adopted.json"
         # Held by whoever changes generations, links or services.
         self.lock = root / "lock"
         # Held for moments, around lease.json and transit.json, so that a renewal never waits for an activate.

@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Iterator
 
-from cudaup.host import ballast, transit
+from cudaup.host import transit
 from cudaup.host.clock import Clock
-from cudaup.host.files import write_json
+from cudaup.host.files import read_own, write_json
 from cudaup.host.journal import Journal
 from cudaup.host.layout import Layout
 from cudaup.host.locks import held, is_held
@@ -65,7 +65,7 @@ class Claim:
 
 def read(layout: Layout) -> Lease:
     try:
-        return Lease(**json.loads(layout.lease.read_text(encoding="utf-8")))
+        return Lease(**json.loads(read_own(layout.lease).decode()))
     except FileNotFoundError:
         return Lease()
 
@@ -119,8 +119,6 @@ def take(ctx: Context) -> Json:
         return _would(ctx, "take the lease", granted(Lease(), claim, ctx.clock, in_transit=False))
     if not ctx.dry_run:
         prepare_root(ctx.layout)
-    if claim.take_over and not ctx.dry_run:
-        ballast.give_up_if_tight(ctx.layout)  # an incident: the way back begins with this record
     with guarded(ctx) as now:
         after = granted(_without_dead_hand(ctx, now), claim, ctx.clock, in_transit=ctx.layout.transit.exists())
         if ctx.dry_run:
@@ -137,7 +135,7 @@ def renew(ctx: Context) -> Json:
         after = replace(now, boot_id=ctx.clock.boot_id(), renewed=ctx.clock.monotonic())
         if ctx.dry_run:
             return _would(ctx, "renew the lease", after)
-        write_json(ctx.layout.lease, asdict(after))
+        write_json(ctx.layout.lease, asdict(after), reserve=ctx.layout.ballast)
         _move_deadline(ctx)
     return {"lease": after.as_json(ctx.clock)}
 
@@ -199,7 +197,7 @@ def refused_quarantined(now: Lease, clock: Clock) -> Refused:
 def store(ctx: Context, op: str, after: Lease) -> None:
     journal = Journal(ctx.layout, ctx.clock)
     seq = journal.intent(op, after.epoch, {"holder": after.holder, "run": after.run, "reason": after.reason})
-    write_json(ctx.layout.lease, asdict(after))
+    write_json(ctx.layout.lease, asdict(after), reserve=ctx.layout.ballast)
     journal.done(seq)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Iterator
 
 from cudaup.host.clock import Clock
+from cudaup.host.files import open_own, read_own
 from cudaup.host.protocol import Json, Refused
 
 _POLL_S = 0.05
@@ -16,7 +17,7 @@ _POLL_S = 0.05
 @contextmanager
 def held(path: Path, purpose: str, clock: Clock, wait_s: float) -> Iterator[None]:
     """Hold the lock at `path`. Refused `busy`, naming who holds it, when that takes longer than `wait_s`."""
-    fd = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = open_own(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         _acquire(fd, path, clock, wait_s)
         _sign(fd, {"pid": os.getpid(), "op": purpose})
@@ -28,7 +29,7 @@ def held(path: Path, purpose: str, clock: Clock, wait_s: float) -> Iterator[None
 def is_held(path: Path) -> bool:
     """Whether some process has the lock just now, as far as this user can see."""
     try:
-        fd = os.open(str(path), os.O_RDONLY | os.O_CLOEXEC)  # also on a filesystem gone read-only
+        fd = open_own(path, os.O_RDONLY)  # also on a filesystem gone read-only
     except (FileNotFoundError, PermissionError):
         return False  # never taken, or not for this user to know: facts are read without root too
     try:
@@ -40,7 +41,7 @@ def is_held(path: Path) -> bool:
 def holder(path: Path) -> Json:
     """Who signed the lock last: `pid` and `op`; empty when unknown."""
     try:
-        signed: Json = json.loads(path.read_text(encoding="utf-8"))
+        signed: Json = json.loads(read_own(path).decode())
     except (OSError, ValueError):
         return {}
     return signed

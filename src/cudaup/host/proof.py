@@ -2,7 +2,7 @@
 
 from typing import List, NamedTuple, Optional
 
-from cudaup.host import generations, gpu, smoke
+from cudaup.host import generations, gpu, interpreter, smoke
 from cudaup.host.protocol import Context, Json
 from cudaup.host.systemd import ShouldStop, never
 
@@ -87,5 +87,10 @@ def _short(reason: str) -> str:
 
 
 def _key(ctx: Context, generation_id: str, suite: Json) -> Json:
-    digest = generations.load(ctx.layout, generation_id)["digest"]
-    return {"digest": digest, "driver": gpu.loaded_driver()[0], "boot_id": ctx.clock.boot_id(), "suite": suite}
+    return {
+        "digest": generations.load(ctx.layout, generation_id)["digest"],
+        "interpreter": interpreter.digests(generations.tree(ctx.layout, generation_id)),
+        "driver": gpu.loaded_driver()[0],
+        "boot_id": ctx.clock.boot_id(),
+        "suite": suite,
+    }

@@ -3,7 +3,7 @@
 import shutil
 from typing import List, Optional
 
-from cudaup.host import adopt, ballast, deadman, fence, generations, lease, locks, revert, transit
+from cudaup.host import adopt, deadman, fence, generations, lease, locks, revert, transit
 from cudaup.host.fence import Mutation
 from cudaup.host.protocol import Context, Json, Refused
 from cudaup.host.transit import Transit
@@ -26,7 +26,6 @@ def recover(ctx: Context) -> Json:
         return {"state": "busy", "actions": []}
     if ctx.dry_run:
         return {"would": _pending_work(ctx)}
-    ballast.give_up_if_tight(ctx.layout)
     if is_boot and ctx.layout.transit.exists():
         deadman.begin_at_boot(ctx)  # first: it also finishes what this very program does not
     with fence.mutation(ctx, "recover", {"boot": is_boot}, own_right=True) as change:

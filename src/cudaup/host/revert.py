@@ -6,9 +6,8 @@ Every step may be done already; a revert cut short is simply done again.
 from dataclasses import replace
 from typing import List, NamedTuple
 
-from cudaup.host import adoption, ballast, ending, generations, health, hooks, lease, live, proof, services, transit
+from cudaup.host import adoption, ending, evidence, generations, health, hooks, lease, live, proof, services, transit
 from cudaup.host.fence import Mutation
-from cudaup.host.files import write_json
 from cudaup.host.protocol import Context, Failed, Json
 from cudaup.host.systemd import never
 from cudaup.host.transit import Transit
@@ -35,7 +34,6 @@ def revert(ctx: Context, change: Mutation, pending: Transit, why: str) -> Revert
     Raises OSError when nothing can be recorded or the links cannot be changed: the transit stays (`keep_serving`).
     """
     ctx.channel.event("revert", "started", f"back to {pending.origin}: {why}")
-    ballast.give_up_if_tight(ctx.layout)
     mark(ctx, transit.REVERTING)
     detail = {"from": pending.target, "to": pending.origin, "why": why}
     with change.step("revert", detail):
@@ -63,7 +61,6 @@ def keep_serving(ctx: Context, pending: Transit, why: str) -> str:
 
 def at_boot(ctx: Context, change: Mutation, pending: Transit) -> None:
     """Before the services start: they shall start from where the host goes back to. The rest is the timer's."""
-    ballast.give_up_if_tight(ctx.layout)
     mark(ctx, transit.REVERTING)
     _links_back(ctx, change, pending)
     services.start(ctx, pending.order, wait=False)
@@ -143,8 +140,6 @@ def _settle(ctx: Context, change: Mutation, pending: Transit, outcome: Reverted,
     left = generations.find(layout, pending.target)
     if left is not None and not left["confirmed"]:
         generations.update(layout, pending.target, failed=now)
-    layout.failed.mkdir(exist_ok=True)
-    evidence = {"generation": pending.target, "why": why, "time": now, **outcome._asdict()}
-    write_json(layout.failed / f"{pending.target}.json", evidence)
+    evidence.keep(ctx, pending, {"why": why, **outcome._asdict()})
     adoption.remember_units(layout, pending.units)
     ending.end(layout, change, pending, outcome.verdict)

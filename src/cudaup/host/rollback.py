@@ -2,7 +2,7 @@
 
 from typing import Optional
 
-from cudaup.host import ballast, deadman, fence, generations, guards, revert, services, transit, units
+from cudaup.host import deadman, fence, generations, guards, revert, services, transit, units
 from cudaup.host.fence import Mutation
 from cudaup.host.protocol import Context, Failed, Json, Refused
 from cudaup.host.transit import Transit
@@ -16,7 +16,6 @@ def rollback(ctx: Context) -> Json:
     wanted: Optional[str] = ctx.options.get("to")
     if ctx.dry_run:
         return {"would": "roll back", "to": wanted or _default_target(ctx)}
-    ballast.give_up_if_tight(ctx.layout)
     own_right = ctx.epoch is None and ctx.layout.transit.exists()
     with fence.mutation(ctx, "rollback", {"to": wanted}, own_right=own_right) as change:
         pending = transit.read(ctx.layout)
@@ -42,7 +41,7 @@ def _begin(ctx: Context, change: Mutation, target: str) -> Transit:
     """Whatever is cut short from here on is finished, forwards to `target`, by the timer or by recovery."""
     current = generations.current_id(ctx.layout) or target  # a link somebody removed is made again
     guards.require_in_place(ctx)
-    guards.require_verified(ctx, target)
+    guards.require_way_back(ctx, target)
     here, there = generations.find(ctx.layout, current) or {}, generations.load(ctx.layout, target)
     came_with = here if "health" in here else there  # an adopted one came with nothing
     hooks = came_with.get("hooks", {})

@@ -155,11 +155,9 @@ def workplace(layout: Layout) -> Iterator[Path]:
 
 
 def _roomy(layout: Layout) -> Path:
-    """Memory first; cases also run what they built there."""
-    candidates = [Path("/dev/shm"), layout.root, Path(tempfile.gettempdir())]  # noqa: S108 - mkdtemp makes it ours
-    for place in candidates:
-        if place.is_dir():
-            size = os.statvfs(str(place))
-            if size.f_bavail * size.f_frsize >= _SCRATCH_BYTES and not size.f_flag & os.ST_NOEXEC:
-                return place
-    return layout.root
+    """Memory first; cases also run what they built there. On a full disk, wherever there is anything."""
+    places = [place for place in (Path("/dev/shm"), layout.root, Path("/tmp")) if place.is_dir()]  # noqa: S108 - mkdtemp makes it ours
+    sizes = {place: os.statvfs(str(place)) for place in places}
+    free = {place: size.f_bavail * size.f_frsize for place, size in sizes.items()}
+    fit = (each for each in places if free[each] >= _SCRATCH_BYTES and not sizes[each].f_flag & os.ST_NOEXEC)
+    return next(fit, max(places, key=lambda place: free[place]))

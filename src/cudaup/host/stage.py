@@ -5,18 +5,18 @@ generation. What a crash leaves is removed by the next stage, or by `recover`.
 """
 
 import contextlib
-import ctypes
 import os
 import shutil
 import stat
 import zipfile
 from pathlib import Path
-from typing import Dict, Iterator, Optional
+from typing import Dict, Iterator, Optional, Tuple
 
-from cudaup.host import blobs, envfile, environment, generations, machine, manifest, spec, uv
+from cudaup.host import blobs, envfile, environment, generations, machine, manifest, recorded, spec, uv
 from cudaup.host.fence import mutation
 from cudaup.host.files import write_atomic
 from cudaup.host.layout import Layout
+from cudaup.host.manifest import Digests
 from cudaup.host.protocol import Context, Failed, Json, Refused
 from cudaup.host.spec import Spec
 
@@ -24,6 +24,7 @@ _STAGING = ".staging-"
 _SPEC_LIMIT_BYTES = 16 << 20
 _BLOCK = 4096
 _SPARE_BYTES, _SPARE_INODES = 64 << 20, 1000
+_NAMED = 5
 # Each generation keeps what it compiles: nothing of it may reach the other stack.
 _CACHES = {
     "PYTHONPYCACHEPREFIX": "pycache",
@@ -45,8 +46,10 @@ def stage(ctx: Context) -> Json:
     if ctx.dry_run:
         return {"would": f"build a generation of {len(wanted.wheels)} wheels with {python['path']}"}
     with mutation(ctx, "stage", {"digest": wanted.digest, "name": wanted.name}), _umask(0o022):
-        generation = _build(ctx, wanted, python)
-    return {"generation": generation, "changed": True, "digest": wanted.digest}
+        digests = manifest.Digests()
+        generation, shared_by = _build(ctx, wanted, python, digests)
+        manifest.renew(ctx.layout, digests)  # the new links moved the ctime of what its siblings share with it
+    return {"generation": generation, "changed": True, "digest": wanted.digest, "shared_by": shared_by}
 
 
 def _length(ctx: Context) -> int:
@@ -87,7 +90,23 @@ def _interpreter(wanted: Spec) -> Json:
     raise Refused("unsupported", f"no Python {wanted.python_range} here; found: {seen}", "install one that fits")
 
 
-def _build(ctx: Context, wanted: Spec, python: Json) -> str:
+class _Unlike(Exception):
+    """Files that are not what their wheels recorded."""
+
+
+def _build(ctx: Context, wanted: Spec, python: Json, digests: Digests) -> Tuple[str, str]:
+    """Its name, and how it shares its files with uv's cache. The cache may be damaged: once, it is made anew."""
+    try:
+        return _attempt(ctx, wanted, python, digests)
+    except _Unlike as found:
+        ctx.channel.event("stage", "note", f"uv's cache is damaged ({found}): once more, from the wheels themselves")
+    try:
+        return _attempt(ctx, wanted, python, digests)
+    except _Unlike as found:
+        raise Failed("stage", f"not what its wheels recorded: {found}", {"state": "unchanged"}) from found
+
+
+def _attempt(ctx: Context, wanted: Spec, python: Json, digests: Digests) -> Tuple[str, str]:
     layout = ctx.layout
     for leftover in layout.generations.glob(_STAGING + "*"):
         shutil.rmtree(str(leftover))
@@ -95,32 +114,39 @@ def _build(ctx: Context, wanted: Spec, python: Json) -> str:
     staging = layout.generations / (_STAGING + generation)
     staging.mkdir(mode=0o755)
     try:
+        shared_by = uv.link_mode(layout, staging)
         with uv.cache(layout):
-            _fill(ctx, wanted, python, staging, layout.generation(generation))
-            _sync(layout.root)
+            _fill(ctx, wanted, python, staging, layout.generation(generation), shared_by)
+            _seal(ctx, staging, digests)
         staging.rename(layout.generation(generation))
     except OSError as error:  # a full disk, most likely
         raise Failed("stage", f"{generation} could not be built: {error}", {"state": "unchanged"}) from error
     finally:
         shutil.rmtree(str(staging), ignore_errors=True)  # when it has its name already, nothing is there
     generations.save(layout, _record(ctx, wanted, generation))
-    return generation
+    return generation, shared_by
 
 
-def _fill(ctx: Context, wanted: Spec, python: Json, staging: Path, final: Path) -> None:
+def _fill(ctx: Context, wanted: Spec, python: Json, staging: Path, final: Path, shared_by: str) -> None:
     layout, venv = ctx.layout, staging / "venv"
     binary = uv.unpack_binary(layout, wanted.uv)
     ctx.channel.event("stage", "note", f"installing {len(wanted.wheels)} wheels with {python['path']}")
     uv.make_environment(layout, binary, Path(python["path"]), venv)
-    uv.install(layout, binary, venv, wanted.wheels)
+    uv.install(layout, binary, venv, wanted.wheels, shared_by)
     if wanted.toolkit is not None:
         _link_toolkit(staging, wanted.toolkit)
     for folder in _CACHES.values():
         (staging / "cache" / folder).mkdir(parents=True)
     write_atomic(staging / "env", envfile.render(_variables(wanted, final)).encode())
     _take_ownership(staging)
+
+
+def _seal(ctx: Context, staging: Path, digests: Digests) -> None:
     ctx.channel.event("stage", "note", "sealing")
-    manifest.seal(staging)
+    wrong = recorded.unlike(staging, manifest.seal(staging, digests))
+    if wrong:
+        more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
+        raise _Unlike(", ".join(wrong[:_NAMED]) + more)
 
 
 def _link_toolkit(staging: Path, version: str) -> None:
@@ -170,18 +196,9 @@ def _record(ctx: Context, wanted: Spec, generation: str) -> Json:
         "created": ctx.clock.wall(),
         "confirmed": False,
         "proven": None,
+        "blobs": sorted({blob.sha256 for blob in wanted.blobs}),
         "packages": {environment.normalized(wheel.name): wheel.version for wheel in wanted.wheels},
     }
-
-
-def _sync(path: Path) -> None:
-    """Everything on that filesystem is on the disk; one call is much faster than one for each of many files."""
-    fd = os.open(str(path), os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        if ctypes.CDLL(None, use_errno=True).syncfs(fd) != 0:
-            raise OSError(ctypes.get_errno(), "syncfs", str(path))
-    finally:
-        os.close(fd)
 
 
 @contextlib.contextmanager

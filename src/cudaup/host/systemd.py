@@ -117,6 +117,12 @@ class Systemd:
         options = ["--property=" + text for text in properties]
         return _run(["systemd-run", "--unit=" + unit, "--collect", "--quiet", "--no-block", *options, *argv])
 
+    def log(self, units: Sequence[str], since: float, until: float) -> str:
+        """What they said between two wall times: the end of it, or why it cannot be had."""
+        span = [f"--since=@{int(since)}", f"--until=@{int(until) + 1}"]
+        named = ["--unit=" + unit for unit in units]
+        return _run(["journalctl", "--no-pager", "--quiet", "--output=short-precise", *span, *named]).text
+
     def unit_of(self, pid: int) -> Optional[str]:
         """The service that `pid` belongs to, from its control group; None for a login shell's or a container's."""
         try:

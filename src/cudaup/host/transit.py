@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Optional, Tuple
 
 from cudaup.host.clock import Clock
-from cudaup.host.files import write_json
+from cudaup.host.files import read_own, write_json
 from cudaup.host.layout import Layout
 from cudaup.host.protocol import Json
 
@@ -57,7 +57,7 @@ class Transit:
 
 def read(layout: Layout) -> Optional[Transit]:
     try:
-        found = json.loads(layout.transit.read_text(encoding="utf-8"))
+        found = json.loads(read_own(layout.transit).decode())
     except FileNotFoundError:
         return None
     found.update({key: tuple(found[key]) for key in ("units", "order")})
@@ -72,4 +72,4 @@ def as_json(transit: Transit) -> Json:
 
 def write(layout: Layout, transit: Transit) -> None:
     """Only under the lease lock: renewals and the activate both write it."""
-    write_json(layout.transit, as_json(transit))
+    write_json(layout.transit, as_json(transit), reserve=layout.ballast)

@@ -1,5 +1,6 @@
 """The unit files cudaup puts on a host: recovery at boot, and a drop-in for each service that runs from the path."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import List, Sequence
 
@@ -92,14 +93,31 @@ def remove_all(ctx: Context) -> None:
     for path in removed:
         path.unlink()
         fsync_dir(path.parent)
-        if path.name == _DROP_IN and not any(path.parent.iterdir()):
-            path.parent.rmdir()
+        _remove_if_empty(path.parent)
     if removed:
         ctx.systemd.reload()
+        ctx.systemd.reset_failed(RECOVER_UNIT)  # a failed unit stays known, file or not
 
 
 def has_drop_in(ctx: Context, unit: str) -> bool:
     return _drop_in(ctx, unit).is_file()
+
+
+def sweep(ctx: Context, names: Sequence[str]) -> None:
+    """What a write or a removal that was cut short left: a file's new version beside it, an empty folder."""
+    folder = ctx.systemd.unit_dir
+    for aside in [folder / f".{RECOVER_UNIT}.new", *folder.glob(f"*.d/.{_DROP_IN}.new")]:
+        with suppress(FileNotFoundError):
+            aside.unlink()
+        _remove_if_empty(aside.parent)
+    for unit in names:
+        _remove_if_empty(_drop_in(ctx, unit).parent)
+
+
+def _remove_if_empty(folder: Path) -> None:
+    if folder.name.endswith(".d") and folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
+        fsync_dir(folder.parent)
 
 
 def _drop_in(ctx: Context, unit: str) -> Path:

@@ -19,6 +19,8 @@ from cudaup.lab.running import RunningHost, boot_all
 
 class FaultKind(StrEnum):
     CUT = "cut"
+    CUT_IN = "cut-in"
+    CUT_OUT = "cut-out"
     RESTORE = "restore"
     LATENCY = "latency"
     LOSS = "loss"
@@ -26,6 +28,8 @@ class FaultKind(StrEnum):
     KILL_SSHD = "kill-sshd"
     DISK_FULL = "disk-full"
     DISK_OK = "disk-ok"
+    INODES_FULL = "inodes-full"
+    INODES_OK = "inodes-ok"
     READONLY = "readonly"
     REBOOT = "reboot"
     POWER_LOSS = "power-loss"
@@ -157,6 +161,8 @@ def _pid(host: RunningHost) -> int:
 
 _ACTIONS: dict[FaultKind, Callable[[RunningHost, int], None]] = {
     FaultKind.CUT: _shaped(lambda shape, _: replace(shape, cut=True)),
+    FaultKind.CUT_IN: _shaped(lambda shape, _: replace(shape, cut_in=True)),
+    FaultKind.CUT_OUT: _shaped(lambda shape, _: replace(shape, cut_out=True)),
     FaultKind.RESTORE: _restore,
     FaultKind.LATENCY: _shaped(lambda shape, ms: replace(shape, latency_ms=ms)),
     FaultKind.LOSS: _shaped(lambda shape, percent: replace(shape, loss_percent=percent)),
@@ -164,6 +170,8 @@ _ACTIONS: dict[FaultKind, Callable[[RunningHost, int], None]] = {
     FaultKind.KILL_SSHD: _kill_sshd,
     FaultKind.DISK_FULL: lambda host, _: host.disk.fill(),
     FaultKind.DISK_OK: lambda host, _: host.disk.unfill(),
+    FaultKind.INODES_FULL: lambda host, _: host.disk.take_inodes(),
+    FaultKind.INODES_OK: lambda host, _: host.disk.give_inodes_back(),
     FaultKind.READONLY: _readonly,
     FaultKind.REBOOT: _reboot,
     FaultKind.POWER_LOSS: _power_loss,

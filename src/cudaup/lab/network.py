@@ -13,9 +13,11 @@ from cudaup.lab.spec import FRONT, INNER, LAB_ADDRESS, PREFIX_BITS, HostSpec
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """How bad a host's links are. A reboot keeps it: a cut cable stays cut."""
+    """How bad a host's links are. A reboot keeps it: a cut cable stays cut. `in` and `out` are as the host sees it."""
 
     cut: bool = False
+    cut_in: bool = False
+    cut_out: bool = False
     latency_ms: float = 0.0
     loss_percent: int = 0
     rate_kbit: int = 0
@@ -66,8 +68,8 @@ def apply(shape: Shape, host: HostSpec, pid: int) -> list[int]:
         near = near_end(host, index)
         if shape.rate_kbit:
             _limit_rate(near, f"eth{index}", pid, shape.rate_kbit)
-        if shape.loss_percent:
-            _lose(near, shape.loss_percent)
+        if shape.loss_percent or shape.cut_in or shape.cut_out:
+            _lose(near, shape)
         if shape.latency_ms:
             delays.append(_delay(near, link.bridge, shape.latency_ms))
         if shape.cut:
@@ -95,16 +97,21 @@ def _limit_rate(near: str, far: str, pid: int, kbit: int) -> None:
     subprocess.run(["nsenter", "-t", str(pid), "-n", "tc", "qdisc", "add", "dev", far, *shaping], check=True)
 
 
-def _lose(near: str, percent: int) -> None:
-    drop = (
-        f"numgen random mod 100 < {percent} drop" if percent < 100 else "drop"
-    )  # nft takes no test that is always true
+def _lose(near: str, shape: Shape) -> None:
+    """What leaves the host enters the lab's end of its link."""
+    ways = {"ingress": shape.cut_out, "egress": shape.cut_in}
     chains = "".join(
-        f"chain {hook} {{ type filter hook {hook} device {near} priority 0; {drop}; }}\n"
-        for hook in ("ingress", "egress")
+        f"chain {hook} {{ type filter hook {hook} device {near} priority 0; {_drop(percent)}; }}\n"
+        for hook, is_cut in ways.items()
+        if (percent := 100 if is_cut else shape.loss_percent)
     )
     rules = f"table netdev {near} {{\n{chains}}}\n"
     subprocess.run(["nft", "-f", "-"], input=rules, text=True, check=True)
+
+
+def _drop(percent: int) -> str:
+    """For nft, which takes no test that is always true."""
+    return f"numgen random mod 100 < {percent} drop" if percent < 100 else "drop"
 
 
 def _side_bridge(near: str) -> str:

@@ -1,13 +1,19 @@
-"""Whether every file of every package is what its package recorded. Reads all of them."""
+"""Whether every file of every package is what its package recorded. Reads all of them.
+
+conda keeps its own records, of what is no Python package too, and writes the environment's path into files after their
+package was made: where both tell of a file, it may be as either says.
+"""
 
 import base64
 import csv
 import hashlib
+import itertools
+import json
 import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Dict, Iterator, List, NamedTuple, Set, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Sequence, Set, Tuple
 
 from cudaup.smoke.verdict import FAIL, PASS, Json, Verdict, answer, context
 
@@ -23,29 +29,30 @@ class Claim(NamedTuple):
     owner: str
     path: str
     digest: str
+    is_condas: bool = False
 
 
-def judge(site_packages: List[Path]) -> Verdict:
-    claims: Dict[str, List[Claim]] = {}
-    for claim in _claims(site_packages):
-        claims.setdefault(claim.path, []).append(claim)
+def judge(site_packages: List[Path], conda_metas: Sequence[Path] = ()) -> Verdict:
+    by_path: Dict[str, List[Claim]] = {}
+    for claim in itertools.chain(claims(site_packages), _conda_claims(conda_metas)):
+        by_path.setdefault(claim.path, []).append(claim)
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # hashing runs outside the interpreter's lock
-        checked = list(pool.map(_check, claims.values()))
+        checked = list(pool.map(_check, by_path.values()))
     wrong = sorted(problem for problem, _size in checked if problem)
     evidence: Json = {
-        "files": len(claims),
+        "files": len(by_path),
         "bytes": sum(size for _problem, size in checked),
-        "packages": len({claim.owner for owned in claims.values() for claim in owned}),
+        "packages": len({claim.owner for owned in by_path.values() for claim in owned}),
     }
-    if not claims:
+    if not by_path:
         return Verdict(FAIL, "no package has a RECORD", evidence)
     if wrong:
         more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
         return Verdict(FAIL, "; ".join(wrong[:_NAMED]) + more, {**evidence, "wrong": wrong[:100]})
-    return Verdict(PASS, f"{len(claims)} files as recorded", evidence)
+    return Verdict(PASS, f"{len(by_path)} files as recorded", evidence)
 
 
-def _claims(site_packages: List[Path]) -> Iterator[Claim]:
+def claims(site_packages: List[Path]) -> Iterator[Claim]:
     for site in site_packages:
         for record in sorted(site.glob("*.dist-info/RECORD")):
             owner = re.sub(r"\.dist-info$", "", record.parent.name)
@@ -55,12 +62,32 @@ def _claims(site_packages: List[Path]) -> Iterator[Claim]:
                         yield Claim(owner, os.path.normpath(str(site / row[0])), row[1] if len(row) > 1 else "")
 
 
+def _conda_claims(conda_metas: Sequence[Path]) -> Iterator[Claim]:
+    for meta in conda_metas:
+        for entry in sorted(meta.glob("*.json")):
+            paths = json.loads(entry.read_text(encoding="utf-8")).get("paths_data", {}).get("paths", [])
+            for each in paths:
+                digest = each.get("sha256_in_prefix") or each.get("sha256")
+                is_plain = each.get("path_type") == "hardlink" and not each["_path"].endswith(".pyc")
+                if digest and is_plain:  # what conda made itself, entry points and bytecode, has no content of its own
+                    path = os.path.normpath(str(meta.parent / each["_path"]))
+                    yield Claim(entry.stem, path, _as_in_records(digest), is_condas=True)
+
+
+def _as_in_records(digest: str) -> str:
+    return "sha256=" + base64.urlsafe_b64encode(bytes.fromhex(digest)).decode().rstrip("=")
+
+
 def _check(claims: List[Claim]) -> Tuple[str, int]:
     """What is wrong with one file, and how much was read."""
     path = Path(claims[0].path)
     owners = " and ".join(claim.owner for claim in claims)
     wanted = {claim.digest for claim in claims if claim.digest}
-    if len(wanted) > 1 and path.name not in _KNOWN_SHARED:
+    is_disputed = any(
+        len({claim.digest for claim in claims if claim.digest and claim.is_condas is condas}) > 1
+        for condas in (False, True)
+    )
+    if is_disputed and path.name not in _KNOWN_SHARED:
         return f"{path}: {owners} each bring their own", 0
     try:
         size = path.stat().st_size
@@ -82,7 +109,8 @@ def _digests(path: Path, algorithms: Set[str]) -> Set[str]:
 
 
 def main() -> None:
-    answer(judge(sorted(Path(context()["venv"]).glob("lib/python3*/site-packages"))))
+    venv = Path(context()["venv"])
+    answer(judge(sorted(venv.glob("lib/python3*/site-packages")), sorted(venv.glob("conda-meta"))))
 
 
 if __name__ == "__main__":

@@ -89,7 +89,7 @@ def shell(name: str, host: str | None) -> None:
 @click.argument("kind", type=click.Choice([one.value for one in FaultKind]))
 @click.argument("amount", required=False)
 def fault(name: str, host: str, kind: str, amount: str | None) -> None:
-    """Make a host suffer; `restore` straightens its links and trees, `disk-ok` its disk."""
+    """Make a host suffer; `restore` straightens its links and trees, `disk-ok` and `inodes-ok` its disk."""
     Lab.find(name).fault(host, kind, *([amount] if amount is not None else []))
     _note(f"{host}: {kind} {amount or ''}".rstrip())
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import gmtime, strftime
 
+from cudaup.adapters import hostprogram
 from cudaup.adapters.clock import SystemClock
 from cudaup.adapters.connections import Connections
 from cudaup.adapters.inventory import AnsibleInventories
@@ -73,7 +74,13 @@ def observe(on: Fleet, env_path: str | None = None) -> Observed:
 def make_plan(on: Fleet, wanted: Stack) -> Plan:
     observed = observe(on, wanted.environment.path if wanted.environment else None)
     return build_plan(
-        wanted, observed, now=SystemClock().now(), plan_id=new_id("p"), sources=on.sources, limit=on.limit
+        wanted,
+        observed,
+        now=SystemClock().now(),
+        plan_id=new_id("p"),
+        sources=on.sources,
+        limit=on.limit,
+        program=hostprogram.digest(),
     )
 
 

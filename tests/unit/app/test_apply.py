@@ -5,7 +5,7 @@ from tests.unit.app.fake_fleet import NEW, STACK, FakeFleet, FakeHost, as_hosts,
 from tests.unit.domain.builders import NOW, OLD, make_facts, make_status
 
 from cudaup.app.apply import Preparing, apply_plan
-from cudaup.domain.errors import AuthenticationFailed, HostProgramBroken, HostRefused
+from cudaup.domain.errors import AuthenticationFailed, HostFailed, HostProgramBroken, HostRefused
 from cudaup.domain.facts import Unreachable
 from cudaup.domain.inventory import Host
 from cudaup.domain.outcome import Outcome
@@ -132,6 +132,16 @@ def test_a_refused_confirmation_puts_the_host_back_now_since_its_timer_is_being_
     assert fleet.hosts["a"].state["current"]["id"] == OLD["id"]
     assert fleet.hosts["a"].asked_back_to == OLD["id"]
     assert fleet.hosts["a"].state["lease"]["state"] == "free"
+
+
+def test_a_confirmation_that_failed_on_the_host_is_none() -> None:
+    """Seen on a full disk: the host could not record it, went back by itself, and was called applied."""
+    full = HostFailed("No space left on device", data={"state": "in-transit"})
+    fleet = fleet_of(FakeHost("a", breaks={"confirm": full}, breaks_before_effect=True))
+    report = applied(fleet)
+    assert outcomes(report) == {"a": Outcome.ROLLED_BACK}
+    assert "not confirmed (No space left on device)" in report.hosts[0].reason
+    assert fleet.hosts["a"].asked_back_to == OLD["id"]
 
 
 def test_a_failed_play_refuses_its_host_only_and_gives_the_lease_back() -> None:

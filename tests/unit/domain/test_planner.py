@@ -50,6 +50,21 @@ def test_a_later_upgrade_does_not_adopt_again() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("installed", "said"),
+    [
+        (None, "install the host program: it does the work, and puts the host back without an operator"),
+        ("b" * 64, f"replace the host program {'b' * 12} by {'a' * 12}: it is another one, or was changed"),
+        ("a" * 64, None),
+    ],
+)
+def test_another_host_program_on_the_host_is_told_by_its_hash(installed: str | None, said: str | None) -> None:
+    facts = make_facts(environment={"state": "adopted"}, cudaup=make_status(installed_sha256=installed))
+    plan = plan_host("gpu-1", facts, STACK, NOW, "a" * 64)
+    about = [part for step in plan.steps for part in step.parts if "host program" in part]
+    assert about == ([said] if said else [])
+
+
 def test_a_generation_that_is_there_is_not_built_again() -> None:
     there = make_generation(2, STACK.digest())
     facts = make_facts(environment={"state": "adopted"}, cudaup=make_status(generations=[OLD, there]))

@@ -96,6 +96,7 @@ CASES: list[tuple[dict[str, Any], dict[str, str]]] = [
     ),
     ({"services": [], "gpu_users": []}, {"H011": "no systemd unit runs from /root/ml-env"}),
     ({"environment": {"kind": "none"}}, {"E006": "/root/ml-env has no pyvenv.cfg and no conda-meta"}),
+    ({"environment": {"unfit": "it lies on nfs4"}}, {"E007": "/root/ml-env: it lies on nfs4"}),
     ({"environment": {"kind": "none", "state": "adopted"}}, {}),
     ({"host": {"clock_synced": None}}, {}),
     ({"host": {"init": "other"}}, {"H007": "init is other"}),

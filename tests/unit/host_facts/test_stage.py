@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -45,7 +47,8 @@ def leftovers(root: Path) -> list[str]:
 
 def test_a_generation_is_numbered_and_named_by_its_digest(staged: tuple[Layout, Json]) -> None:
     layout, answer = staged
-    assert answer == {"generation": f"0001-{answer['digest'][:6]}", "changed": True, "digest": answer["digest"]}
+    name = f"0001-{answer['digest'][:6]}"
+    assert answer == {"generation": name, "changed": True, "digest": answer["digest"], "shared_by": "hardlink"}
     record = generations.load(layout, answer["generation"])
     assert (record["kind"], record["name"], record["confirmed"], record["proven"]) == (
         "staged",
@@ -73,7 +76,7 @@ def test_it_is_sealed(staged: tuple[Layout, Json]) -> None:
 def test_the_same_again_changes_nothing(staged: tuple[Layout, Json]) -> None:
     layout, answer = staged
     again = stage.stage(stage_context(layout.root, {**full_spec(), "name": "renamed"}))
-    assert again == {**answer, "changed": False}
+    assert again == {"generation": answer["generation"], "changed": False, "digest": answer["digest"]}
     assert leftovers(layout.root) == [answer["generation"]]
 
 
@@ -135,6 +138,73 @@ def test_generations_share_their_files(root: Path) -> None:
         answer = stage.stage(stage_context(root, spec_of(GREETER, env={"VALUE": value})))
     (installed,) = (root / "generations" / answer["generation"]).rglob("greeter/__init__.py")
     assert installed.stat().st_nlink == 3
+
+
+def stage_again(root: Path, number: int) -> Json:
+    """A generation that differs in nothing but a variable, so all its files are in uv's cache."""
+    return stage.stage(stage_context(root, spec_of(GREETER, env={"NUMBER": str(number)})))
+
+
+def problems(root: Path, generation: str) -> list[str]:
+    return [problem["path"] for problem in manifest.check(Layout(root), generation, full=False)["problems"]]
+
+
+def installed(root: Path, generation: str) -> Path:
+    (found,) = (root / "generations" / generation).rglob("greeter/__init__.py")
+    return found
+
+
+def name_of(root: Path, generation: str) -> str:
+    return str(installed(root, generation).relative_to(root / "generations" / generation))
+
+
+def test_an_edit_in_place_reaches_the_cache_but_no_new_generation(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = stage_again(root, 1)["generation"]
+    edited, time = installed(root, first), installed(root, first).stat().st_mtime_ns
+    content = edited.read_text()
+    edited.write_text(content.replace("hello", "jelly"))  # same length; and vim and others keep the inode as well
+    os.utime(edited, ns=(time, time))
+    (cached,) = (root / "uv-cache").rglob("greeter/__init__.py")
+    assert "jelly" in cached.read_text()
+
+    second = stage_again(root, 2)["generation"]
+    assert f"uv's cache is damaged ({name_of(root, first)})" in capsys.readouterr().out
+    assert installed(root, second).read_text() == content
+    assert problems(root, second) == []
+    assert problems(root, first) == [name_of(root, first)]
+    assert installed(root, stage_again(root, 3)["generation"]).stat().st_ino == installed(root, second).stat().st_ino
+
+
+def test_a_new_sibling_moves_ctimes_and_stage_writes_them_down(root: Path) -> None:
+    first = stage_again(root, 1)["generation"]
+    before = installed(root, first).stat().st_ctime_ns
+    stage_again(root, 2)
+    sealed = json.loads((root / "generations" / first / "manifest.json").read_text())["files"]
+    now = installed(root, first).stat().st_ctime_ns
+    assert now != before
+    assert sealed[name_of(root, first)]["ctime_ns"] == now
+
+
+def test_a_wheel_that_is_not_what_it_records_is_named(root: Path) -> None:
+    liar = wheels.Wheel("liar", "1", {"liar.py": "x = 1\n"}, recorded={"liar.py": "x = 2\n"})
+    wheels.put(root, liar)
+    with pytest.raises(Failed, match=r"not what its wheels recorded: venv/lib/python3[.0-9]*/site-packages/liar\.py\Z"):
+        stage.stage(stage_context(root, spec_of(GREETER, liar)))
+    assert leftovers(root) == []
+
+
+def test_where_files_cannot_be_shared_nothing_is_copied_in_silence(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cannot(*_: object) -> None:
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+
+    monkeypatch.setattr("cudaup.host.uv.os.link", cannot)
+    monkeypatch.setattr("cudaup.host.uv.fcntl.ioctl", cannot)
+    with pytest.raises(Refused, match="cannot share files with") as refusal:
+        stage.stage(stage_context(root, spec_of(GREETER)))
+    assert refusal.value.code == "unsupported"
+    assert leftovers(root) == []
 
 
 def test_what_a_killed_stage_left_is_removed(root: Path) -> None:

@@ -22,9 +22,16 @@ UV_SCRIPT = f'#!/bin/sh\nexec {find_uv_bin()} "$@"\n'
 
 
 class Wheel:
-    """`files` are its contents; RECORD and metadata are added as every build tool does."""
+    """`files` are its contents; RECORD and metadata are added as every build tool does. `recorded` makes RECORD lie."""
 
-    def __init__(self, name: str, version: str, files: Mapping[str, str], scripts: Mapping[str, str] = {}) -> None:
+    def __init__(
+        self,
+        name: str,
+        version: str,
+        files: Mapping[str, str],
+        scripts: Mapping[str, str] = {},
+        recorded: Mapping[str, str] = {},
+    ) -> None:
         self.filename = f"{name}-{version}-py3-none-any.whl"
         info = f"{name}-{version}.dist-info"
         members = {
@@ -35,7 +42,7 @@ class Wheel:
         if scripts:
             lines = "".join(f"{command} = {target}\n" for command, target in scripts.items())
             members[f"{info}/entry_points.txt"] = f"[console_scripts]\n{lines}"
-        rows = [f"{path},sha256={_digest(text)},{len(text)}\n" for path, text in members.items()]
+        rows = [f"{path},sha256={_digest(recorded.get(path, text))},{len(text)}\n" for path, text in members.items()]
         members[f"{info}/RECORD"] = "".join(rows) + f"{info}/RECORD,,\n"
         self.content = _zipped(members)
         self.pin: Json = {

@@ -1,13 +1,23 @@
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.unit.host_state.machine import HandClock, LocalSystemd, Machine, make_environment
 
-from cudaup.host import adopt
+from cudaup.host import adopt, surroundings
 from cudaup.host.mounts import prepare_root
 
 OLD_PATH = "ml-env"
+
+
+@pytest.fixture(autouse=True)
+def surrounded_by_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whatever else runs where the tests do, a container engine say, and whatever umask the tests are run with."""
+    monkeypatch.setattr(surroundings, "_ROOT", tmp_path / "surroundings")
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
 
 
 @pytest.fixture

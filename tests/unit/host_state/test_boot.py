@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from cudaup.adapters.hostprogram import zipapp
+from cudaup.host import boot
 from cudaup.host.boot import BOOT
 
 TOKEN = "tok-4711"  # noqa: S105 - the marker line, no secret
@@ -18,9 +19,9 @@ def stream(root: Path, argv: list[str], data: bytes = b"", *, token_line: bytes 
     return token_line + b"\n" + sizes + b"\n" + zipapp() + request + data
 
 
-def run(sent: bytes, *, boot: str = BOOT) -> "subprocess.CompletedProcess[bytes]":
-    argv = [sys.executable, "-c", boot, TOKEN]
-    return subprocess.run(argv, input=sent, capture_output=True, check=False, cwd="/", env={})
+def run(sent: bytes, *, before: str = "", cwd: Path = Path("/"), **env: str) -> "subprocess.CompletedProcess[bytes]":
+    argv = [before + word if word == BOOT else word for word in boot.argv(sys.executable, TOKEN)]
+    return subprocess.run(argv, input=sent, capture_output=True, check=False, cwd=cwd, env=env)
 
 
 def answer(done: "subprocess.CompletedProcess[bytes]") -> dict[str, object]:
@@ -47,8 +48,17 @@ def test_what_comes_before_the_token_is_thrown_away_and_what_comes_after_the_req
 
 
 def test_a_kernel_without_memory_files_gets_a_file_without_a_name(tmp_path: Path) -> None:
-    done = run(stream(tmp_path, ["lease", "show"]), boot="import os; del os.memfd_create; " + BOOT)
+    done = run(stream(tmp_path, ["lease", "show"]), before="import os; del os.memfd_create; ")
     assert answer(done)["kind"] == "result"
+
+
+def test_nothing_is_imported_from_where_the_login_begins(tmp_path: Path) -> None:
+    """A user who may become root by sudo: what else runs as that user can write there."""
+    root = tmp_path / "root"
+    for name in ("tempfile.py", "json.py", "argparse.py", "sitecustomize.py"):
+        (tmp_path / name).write_text("import os\nos._exit(66)\n")
+    done = run(stream(root, ["lease", "show"]), cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    assert (done.returncode, answer(done)["kind"]) == (0, "result")
 
 
 @pytest.mark.parametrize("sent", [b"", b"tok-4710\n", b"tok-4711\n100 10\nshort"])

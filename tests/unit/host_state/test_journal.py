@@ -1,3 +1,6 @@
+import fcntl
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.unit.host_state.machine import HandClock
@@ -48,3 +51,66 @@ def test_a_whole_line_that_lost_only_its_newline_counts(tmp_path: Path) -> None:
 
 def test_no_journal_is_an_empty_one(tmp_path: Path) -> None:
     assert Journal(Layout(tmp_path / "nowhere")).open_intents() == []
+
+
+def test_room_for_what_comes_next_is_there_beforehand(tmp_path: Path) -> None:
+    journal = Journal(Layout(tmp_path), HandClock())
+    for _ in range(3):
+        journal.done(journal.intent("stop", 1, {"why": "x" * 10_000}))
+        info = Layout(tmp_path).journal.stat()
+        assert info.st_blocks * 512 >= info.st_size + (32 << 10)
+    assert len(Layout(tmp_path).journal.read_bytes().splitlines()) == 6
+
+
+def grown(layout: Layout) -> Journal:
+    """A journal of many records that are done, and one that is not."""
+    journal = Journal(layout, HandClock())
+    journal.done(journal.intent("transit-end", 1, {"end": "proven"}))
+    journal.intent("stop", 2, {"why": "cut short"})
+    for number in range(300):
+        journal.done(journal.intent("stage", 3, {"number": number, "why": "x" * 1000}))
+    return journal
+
+
+def test_a_long_journal_begins_anew_with_what_may_still_be_asked_for(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    journal = grown(layout)
+    before, size = journal.entries(), layout.journal.stat().st_size
+    journal.shorten()
+
+    assert [(entry["op"], entry["phase"]) for entry in journal.entries()] == [
+        ("transit-end", "intent"),
+        ("transit-end", "done"),
+        ("stop", "intent"),
+        ("stage", "intent"),
+        ("stage", "done"),
+    ]
+    assert [entry["op"] for entry in journal.open_intents()] == ["stop"]
+    assert journal.entries()[-2] == before[-2]
+    assert layout.older_journal.stat().st_size == size
+    assert journal.intent("switch", 4, {}) == 303
+    journal.failed(2)
+    assert [entry["seq"] for entry in journal.open_intents()] == [303]
+
+
+def test_a_short_journal_stays_as_it_is(tmp_path: Path) -> None:
+    journal = Journal(Layout(tmp_path), HandClock())
+    for _ in range(5):
+        journal.done(journal.intent("stage", 1, {}))
+    journal.shorten()
+    assert len(journal.entries()) == 10
+    assert not Layout(tmp_path).older_journal.exists()
+
+
+def test_who_waited_while_it_was_shortened_writes_into_the_new_one(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    journal = grown(layout)
+    with ThreadPoolExecutor() as pool, layout.journal.open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        waiting = [pool.submit(call) for call in (journal.shorten, lambda: journal.intent("switch", 5, {}))]
+        time.sleep(0.2)  # both have opened the old file
+        fcntl.flock(held, fcntl.LOCK_UN)
+        for each in waiting:
+            each.result()
+    journal.shorten()
+    assert journal.open_intents()[-1]["op"] == "switch"

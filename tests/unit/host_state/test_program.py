@@ -17,7 +17,7 @@ from cudaup.host import generations, transit
 from cudaup.host.protocol import Json
 
 NEW = "0002-abcdef"
-LIMIT_S = 30
+LIMIT_S = 90
 
 # The file is used as its own archive; whatever runs the tests, this host has no systemd.
 _START = """
@@ -48,7 +48,7 @@ class Program:
     def activate(self) -> "subprocess.Popen[bytes]":
         taken = self("lease", "take", "--holder", "ann", "--run", "r-1", "--reason", "test", "--ttl", "60")
         epoch = str(taken["data"]["lease"]["epoch"])
-        times = ("--ttl", "1.5", "--ceiling", "20", "--suite", '{"cases": ["record"]}')
+        times = ("--ttl", "6", "--ceiling", "60", "--suite", '{"cases": ["record"]}')
         return self.start("activate", NEW, "--epoch", epoch, *times)
 
 
@@ -86,6 +86,51 @@ def test_it_installs_itself_once_and_runs_by_hand(program: Program) -> None:
     )
     assert json.loads(forgotten.stdout)["data"]["changed"] is True
     assert (installed.exists(), program.machine.path.is_symlink()) == (False, False)
+
+
+def change_a_byte(installed: Path) -> None:
+    content = bytearray(installed.read_bytes())
+    content[len(content) // 2] ^= 1
+    installed.write_bytes(content)
+
+
+def change_its_interpreter(installed: Path) -> None:
+    installed.write_bytes(installed.read_bytes().replace(b"env python3", b"env pythonX", 1))
+
+
+def make_it_another_mode(installed: Path) -> None:
+    installed.chmod(0o700)
+
+
+@pytest.mark.parametrize("spoil", [change_a_byte, change_its_interpreter, make_it_another_mode])
+def test_nothing_is_armed_when_the_timer_would_run_something_else(
+    program: Program, spoil: Callable[[Path], None]
+) -> None:
+    installed = program.machine.ctx.layout.program
+    spoil(installed)
+    answer = json.loads(program.activate().communicate(timeout=LIMIT_S)[0].splitlines()[-1])
+    assert (answer["kind"], answer["code"]) == ("refused", "unsafe")
+    assert str(installed) in answer["text"]
+    assert not program.machine.ctx.layout.transit.exists()
+    assert generations.current_id(program.machine.ctx.layout) != NEW
+
+
+def test_a_changed_program_is_told_and_replaced(program: Program) -> None:
+    installed = program.machine.ctx.layout.program
+    change_a_byte(installed)
+    assert program("status")["data"]["installed_sha256"] not in {None, digest()}
+    assert program("host", "install", "--dry-run")["data"]["would"] == f"install `{installed}`"
+    assert program("host", "install")["data"] == {"changed": True, "sha256": digest()}
+    assert program("status")["data"]["installed_sha256"] == digest()
+    assert program("host", "install")["data"]["changed"] is False
+
+
+def test_what_may_not_be_run_has_no_digest(program: Program) -> None:
+    installed = program.machine.ctx.layout.program
+    installed.chmod(0o777)
+    assert program("status")["data"]["installed_sha256"] is None
+    refused = program("host", "install")
+    assert (refused["code"], refused["fix"]) == ("unsafe", f"chmod go-w {installed}")
 
 
 def test_a_real_timer_puts_the_host_back_when_nobody_confirms(program: Program) -> None:

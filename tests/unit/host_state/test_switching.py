@@ -1,5 +1,6 @@
 """activate, confirm, the timer, rollback and recover, with a service that really runs."""
 
+import errno
 import json
 import os
 import shutil
@@ -12,7 +13,21 @@ from pathlib import Path
 import pytest
 from tests.unit.host_state.machine import TIMES, Machine, states
 
-from cudaup.host import activate, confirm, deadman, fence, generations, lease, proof, recover, rollback, status, transit
+from cudaup.host import (
+    activate,
+    adopt,
+    confirm,
+    deadman,
+    fence,
+    generations,
+    lease,
+    manifest,
+    proof,
+    recover,
+    rollback,
+    status,
+    transit,
+)
 from cudaup.host.journal import Journal
 from cudaup.host.protocol import Context, Failed, Json, Refused
 
@@ -85,8 +100,25 @@ def test_a_failed_smoke_never_reaches_the_service(machine: Machine, adopted: str
     assert_old_stack(machine, adopted)
     journal = [entry["detail"].get("error", "") for entry in Journal(machine.ctx.layout).entries()]
     assert "the smoke of 0002-abcdef does not pass" in journal[-1]
-    evidence = json.loads((machine.ctx.layout.failed / f"{NEW}.json").read_text())
-    assert (evidence["verdict"], "record is fail" in evidence["why"]) == ("proven", True)
+
+
+def evidence(machine: Machine) -> Json:
+    found: Json = json.loads((machine.ctx.layout.failed / f"{NEW}.json").read_text())
+    return found
+
+
+@pytest.mark.parametrize("said_s_ago", [10, 3 * 86400])
+def test_the_evidence_tells_what_was_tried_and_what_was_said(machine: Machine, adopted: str, said_s_ago: int) -> None:
+    assert adopted
+    machine.stage(NEW, breaks=True)
+    machine.systemd.said_at = machine.clock.wall() - said_s_ago
+    failure(machine, machine.take_lease())
+    found = evidence(machine)
+    assert (found["generation"], found["verdict"], found["log"]) == (NEW, "proven", "log of ml.service")
+    assert found["why"].startswith(f"smoke: the smoke of {NEW} does not pass: record is fail")
+    assert found["record"]["packages"] == {"demo": "2.0"}
+    (case,) = found["record"]["smoke"]["cases"]
+    assert (case["case"], case["verdict"], "demo.py: changed" in case["reason"]) == ("record", "fail", True)
 
 
 def test_a_service_that_does_not_start_is_put_back(machine: Machine, adopted: str) -> None:
@@ -278,6 +310,32 @@ def test_a_rollback_starts_the_service_that_the_new_stack_had_killed(machine: Ma
     assert machine.systemd.show("ml.service").active == "active"
 
 
+def test_an_upgraded_interpreter_is_told_and_proven_by_smoke_but_does_not_close_the_way_back(
+    machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Unattended upgrades patch it on every host: refusing then would leave all of them without a rollback."""
+    python = machine.folder / "python3"
+    shutil.copy(Path(sys.executable).resolve(), python)
+    (machine.path / "bin" / "python").unlink()
+    (machine.path / "bin" / "python").symlink_to(python)
+    old = str(adopt.adopt(machine.call(path=str(machine.path)))["generation"])
+    epoch = activated(machine)
+    confirm.confirm(machine.call(epoch))
+    with python.open("ab") as stream:
+        stream.write(b"patched")
+    told = [{"path": str(python), "problem": "the interpreter changed"}]
+    assert manifest.check(machine.ctx.layout, old, full=False)["problems"] == told
+
+    assert rollback.rollback(machine.call(epoch, to=None))["state"] == "rolled-back-proven"
+    assert f"{old}: {python}: the interpreter changed" in capsys.readouterr().out
+    activate.activate(order(machine, epoch))
+    assert f"record on {old}" in capsys.readouterr().out  # the baseline smoke from before the upgrade does not count
+    confirm.confirm(machine.call(epoch))
+    (generations.tree(machine.ctx.layout, old) / "serve.py").write_text("edited as well")
+    with pytest.raises(Refused, match=r"the interpreter changed; venv/serve\.py: changed"):
+        rollback.rollback(machine.call(epoch, to=None))
+
+
 class Killed(BaseException):
     """What SIGKILL is to a process: nothing after it runs."""
 
@@ -327,6 +385,25 @@ def test_a_rollback_killed_half_way_is_finished_by_the_timer_at_once(
     monkeypatch.undo()
     assert deadman.fire(machine.ctx)["state"] == "reverted-proven"
     assert (machine.served_from(), generations.current_id(machine.ctx.layout)) == (f".ml-env.{adopted}", adopted)
+
+
+def test_what_is_done_is_not_refused_for_a_record_that_cannot_be_written(
+    machine: Machine, adopted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen on a disk gone read-only right after the way back: proven, and told as `refused: nothing was changed`."""
+    epoch = activated(machine)
+    confirm.confirm(machine.call(epoch))
+    lease.release(machine.call(epoch))
+    done = Journal.done
+
+    def done_while_in_transit(journal: Journal, seq: int, detail: Json | None = None) -> None:
+        if ("transit-end", epoch + 1) in {(each["op"], each["epoch"]) for each in journal.entries()}:
+            raise OSError(errno.EROFS, "Read-only file system")
+        done(journal, seq, detail)
+
+    monkeypatch.setattr(Journal, "done", done_while_in_transit)
+    assert rollback.rollback(machine.call(None, to=None))["state"] == "rolled-back-proven"
+    assert generations.current_id(machine.ctx.layout) == adopted
 
 
 _HOLDER = """

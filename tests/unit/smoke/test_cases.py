@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -306,3 +307,46 @@ def test_the_known_shared_file_has_to_be_one_of_the_two(tmp_path: Path) -> None:
 
 def test_an_environment_without_records_proves_nothing(tmp_path: Path) -> None:
     assert record.judge([tmp_path]).verdict == "fail"
+
+
+def conda_install(env: Path, name: str, entries: list[Json]) -> None:
+    (env / "conda-meta").mkdir(exist_ok=True)
+    (env / "conda-meta" / f"{name}.json").write_text(json.dumps({"paths_data": {"paths": entries}}))
+
+
+def sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_what_is_no_python_package_is_as_conda_recorded(tmp_path: Path) -> None:
+    install(tmp_path / "lib" / "site", "a", one="1")
+    (tmp_path / "lib" / "libcudart.so").write_text("12.8")
+    files = [
+        {"_path": "lib/libcudart.so", "path_type": "hardlink", "sha256": sha256("12.8")},
+        {"_path": "lib/libcudart.so.12", "path_type": "softlink", "sha256": sha256("12.8")},
+        {"_path": "lib/site/__pycache__/one.cpython-311.pyc", "path_type": "hardlink", "sha256": sha256("x")},
+        {"_path": "bin/demo", "path_type": "unix_python_entry_point"},
+    ]
+    conda_install(tmp_path, "cuda-cudart-12.8.90-0", files)
+    found = record.judge([tmp_path / "lib" / "site"], [tmp_path / "conda-meta"])
+    assert (found.verdict, found.reason) == ("pass", "3 files as recorded")
+    (tmp_path / "lib" / "libcudart.so").write_text("13.0")
+    found = record.judge([tmp_path / "lib" / "site"], [tmp_path / "conda-meta"])
+    assert found.reason == f"{tmp_path}/lib/libcudart.so: changed (cuda-cudart-12.8.90-0)"
+
+
+def test_a_file_that_conda_wrote_the_path_into_is_as_conda_or_as_pip_recorded(tmp_path: Path) -> None:
+    install(tmp_path, "a", one="made by pip")
+    entry = {
+        "_path": "one.py",
+        "path_type": "hardlink",
+        "sha256": sha256("made"),
+        "sha256_in_prefix": sha256("in /env"),
+    }
+    conda_install(tmp_path, "a-1.0-py_0", [entry])
+    for content, verdict in (("in /env", "pass"), ("made by pip", "pass"), ("made", "fail")):
+        (tmp_path / "one.py").write_text(content)
+        assert record.judge([tmp_path], [tmp_path / "conda-meta"]).verdict == verdict
+    conda_install(tmp_path, "b-1.0-py_0", [{**entry, "sha256_in_prefix": sha256("another")}])
+    found = record.judge([tmp_path], [tmp_path / "conda-meta"])
+    assert found.reason == f"{tmp_path}/one.py: a-1.0 and a-1.0-py_0 and b-1.0-py_0 each bring their own"

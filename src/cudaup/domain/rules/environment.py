@@ -51,6 +51,13 @@ NO_ENVIRONMENT = Rule(
     consequence="something else would be moved aside and replaced",
     fix="name the environment itself (where pyvenv.cfg or conda-meta lies) in `environment.path`",
 )
+UNFIT = Rule(
+    id="E007",
+    severity=Severity.BLOCKER,
+    title="the environment cannot be adopted where it lies",
+    consequence="moving it aside would break it, or could not be undone exactly",
+    fix="see the evidence: it names what is in the way and what helps",
+)
 NO_COMPILER = Rule(
     id="T001",
     severity=Severity.BLOCKER,
@@ -115,6 +122,8 @@ def check_environment(facts: Facts, stack: Stack) -> Iterator[Finding]:
         yield NOT_ADOPTABLE.found(f"{path} is a {found.state.value}{target}")
     elif found.state is EnvironmentState.DIRECTORY and found.kind == "none":
         yield NO_ENVIRONMENT.found(f"{path} has no pyvenv.cfg and no conda-meta")
+    elif found.unfit is not None:
+        yield UNFIT.found(f"{path}: {found.unfit}")
 
 
 def check_compiler(facts: Facts, stack: Stack) -> Iterator[Finding]:
