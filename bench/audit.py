@@ -64,7 +64,7 @@ def best(once: Callable[[], tuple[float, int, float]]) -> tuple[float, int, floa
 
 def carrying_code(folders: list[Path]) -> list[Path]:
     """Shared objects with a fatbin section, each file once."""
-    found = {}
+    found: dict[tuple[int, int], Path] = {}
     for path in sorted(path for folder in folders for path in folder.rglob("*.so*") if path.is_file()):
         with path.open("rb") as stream:
             if stream.read(4) == b"\x7fELF" and has_section(path):

@@ -109,9 +109,11 @@ def switching(layout: Layout) -> Iterator[Callable[[], None]]:
         ceiling=0,
         phase=transit.STOPPED,
         units=("ml.service",),
+        order=("ml.service",),
         ttl_s=60,
         suite={},
         health={},
+        hooks={},
     )
     journal = Journal(layout)
     while not layout.journal.exists() or layout.journal.stat().st_size < JOURNAL_BYTES:

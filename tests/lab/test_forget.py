@@ -123,6 +123,7 @@ def test_after_two_upgrades_and_a_rollback_the_whole_host_is_as_before(
     for variant in ("one", "two"):
         stack = small_stack(tmp_path, variant)
         assert cudaup.outcomes("apply", "-i", lab.inventory, "-s", stack, "--yes") == {HOST: "applied"}
+    assert shell(lab, "find /opt/cudaup /etc/systemd/system -not -user root -or -not -type l -perm /022") == ""
     # The old console script names the path, and the path leads to the new stack; its own Python still is the old one.
     aside = shell(lab, "ls -d /root/.ml-env.*").strip()
     reached = f"$(head -1 {aside}/bin/tabulate | cut -c3-) -c 'import msgpack; print(msgpack.version)'"

@@ -110,7 +110,8 @@ class Journal:
         while True:
             try:
                 return os.write(fd, view)
-            except OSError as error:  # allocated or not: btrfs and its like never write where they wrote before
+            # Allocated or not: btrfs and its like never write where they wrote before.
+            except OSError as error:  # noqa: PERF203 - it ends with the ballast
                 if error.errno not in FULL or not give_up_one(self._reserve):
                     raise
 

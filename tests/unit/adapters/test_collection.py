@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
@@ -67,6 +68,19 @@ def test_prepare_installs_adopts_and_stages_in_this_order(host_program: ModuleTy
         ("staged", ["stage", "--spec-bytes", "16"]),
     ]
     assert steps[-1].stdin == b'{"a": 2, "b": 1}'
+
+
+def test_what_runs_as_root_is_a_checked_copy_of_what_was_sent(host_program: ModuleType, tmp_path: Path) -> None:
+    sent, private = tmp_path / "sent", tmp_path / "private"
+    private.mkdir()
+    sent.write_bytes(b"archive")
+    digest = hashlib.sha256(b"archive").hexdigest()
+    copy = Path(host_program.own_copy(str(sent), digest, str(private)))
+    sent.write_bytes(b"changed after it was looked at")
+    assert (copy.parent, copy.read_bytes()) == (private, b"archive")
+    with pytest.raises(ValueError, match="it is not run"):
+        host_program.own_copy(str(sent), digest, str(private))
+    assert host_program.own_copy(None, digest, str(private)) is None
 
 
 def test_what_was_not_asked_for_is_not_called(host_program: ModuleType) -> None:

@@ -216,8 +216,10 @@ def test_bind_mounted_into_a_container(idle: Machine, proc: Path, root: str, poi
 
 def test_a_sandboxed_service_and_an_agent_that_see_the_whole_host_are_no_hindrance(idle: Machine, proc: Path) -> None:
     seen_by(proc, "self", DISK)
-    whole = f"91 90 8:1 {idle.folder} {idle.folder} ro - ext4 /dev/sda1 rw\n"
-    seen_by(proc, "10", DISK + whole, Path("/"))
+    once_more = f"91 90 8:1 {idle.folder} {idle.folder} ro - ext4 /dev/sda1 rw\n"
+    elsewhere = f"92 90 8:1 {idle.folder} {idle.folder}/alias rw - ext4 /dev/sda1 rw\n"
+    (idle.folder / "alias").symlink_to(idle.folder)
+    seen_by(proc, "10", DISK + once_more + elsewhere, Path("/"))
     agent = "90 80 0:99 / / rw - overlay overlay rw,lowerdir=/l\n91 90 8:1 / /host ro - ext4 /dev/sda1 rw\n"
     inside = idle.folder / "container"
     inside.mkdir()

@@ -285,6 +285,25 @@ def test_a_new_version_of_a_file_never_goes_through_what_lies_at_its_name(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lease.json", "shadow"]
 
 
+def test_a_name_that_is_taken_again_at_once_is_not_written_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever is fast enough to plant it between two of our calls."""
+    (tmp_path / "shadow").write_text("root:*:1\n")
+    plant_link(tmp_path / "shadow", tmp_path)
+    unlink = os.unlink
+
+    def replanted(name: str, *, dir_fd: int) -> None:
+        unlink(name, dir_fd=dir_fd)
+        plant_link(tmp_path / "shadow", tmp_path)
+        monkeypatch.undo()
+
+    monkeypatch.setattr("cudaup.host.files.os.unlink", replanted)
+    with pytest.raises(FileExistsError):
+        files.write_atomic(tmp_path / "lease.json", b"new")
+    assert sorted((path.name, path.read_text()) for path in tmp_path.iterdir()) == [("shadow", "root:*:1\n")]
+
+
 def test_a_write_that_fails_leaves_the_old_file_and_no_half_of_a_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,23 +25,24 @@ class ActionModule(ActionBase):
         arguments = dict(self._task.args)
         try:
             if arguments.get("program"):
-                arguments["program"] = self._on_the_host(arguments["program"])
+                arguments["program"], arguments["sha256"] = self._on_the_host(arguments["program"])
             result.update(self._execute_module(module_args=arguments, task_vars=task_vars))
         finally:
             self._remove_tmp_path(self._connection._shell.tmpdir)  # noqa: SLF001  how action plugins are written
         return result
 
-    def _on_the_host(self, program: str) -> str | None:
-        """Where the archive is there; None when the installed program is the same one."""
+    def _on_the_host(self, program: str) -> tuple[str | None, str]:
+        """Where the archive is there, None when the installed program is the same one; and its hash."""
         try:
             content = Path(program).read_bytes()
         except OSError as error:
             raise AnsibleActionFail(f"cannot read the host program: {error}") from None
-        if self._installed(len(content)) == hashlib.sha256(content).hexdigest():
-            return None
+        digest = hashlib.sha256(content).hexdigest()
+        if self._installed(len(content)) == digest:
+            return None, digest
         remote: str = self._connection._shell.join_path(self._make_tmp_path(), "cudaup-host.pyz")  # noqa: SLF001  as above
         self._transfer_file(program, remote)
-        return remote
+        return remote, digest
 
     def _installed(self, size: int) -> str:
         """The installed file is a `#!` line and then the archive."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 from typing import Any, NamedTuple
 
 INSTALLED = "/opt/cudaup/bin/cudaup-host"
@@ -14,6 +16,24 @@ class Step(NamedTuple):
     key: str
     argv: list[str]
     stdin: bytes = b""
+
+
+def own_copy(program: str | None, sha256: str | None, private: str) -> str | None:
+    """Where `program` lies checked; None without one. Raise ValueError when its hash is another.
+
+    It came into a directory of the login's, where other processes of that user can write; it is run as root.
+    """
+    if not program:
+        return None
+    with open(program, "rb") as stream:  # noqa: PTH123  Ansible's modules keep to what is in the oldest Python
+        content = stream.read()
+    found = hashlib.sha256(content).hexdigest()
+    if found != sha256:
+        raise ValueError(f"the host program arrived as {found[:12]}, sent was {str(sha256)[:12]}: it is not run")
+    copy = os.path.join(private, "cudaup-host.pyz")  # noqa: PTH118  as above
+    with open(copy, "wb") as stream:  # noqa: PTH123  as above
+        stream.write(content)
+    return copy
 
 
 def steps(params: dict[str, Any]) -> list[Step]:

@@ -18,6 +18,9 @@ options:
       - The host program's zip archive on the controller, sent and installed when the host has another.
       - Without it the installed one is called.
     type: path
+  sha256:
+    description: The hash of O(program), set by the action plugin. Anything else that arrived is not run.
+    type: str
   adopt:
     description: An existing environment to adopt where it lies.
     type: path
@@ -88,35 +91,27 @@ code:
 """
 
 import sys
+import tempfile
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils._host_program import INSTALLED, Step, answer, has_changed, message, options, steps
+from ..module_utils._host_program import INSTALLED, Step, answer, has_changed, message, options, own_copy, steps
 
 
-def call(module: AnsibleModule, step: Step) -> dict:
+def call(module: AnsibleModule, program: str, step: Step) -> dict:
     """What the host program answered, or an object of the same shape when it gave no answer."""
-    command = [sys.executable, module.params["program"] or INSTALLED, *step.argv]
+    command = [sys.executable, program, *step.argv]
     command += options(module.params["epoch"], dry_run=module.check_mode)
     status, stdout, stderr = module.run_command(command, data=step.stdin, binary_data=True, check_rc=False)
     silence = "the host program ended with " + str(status) + " and gave no answer: " + stderr[-4000:]
     return answer(stdout) or {"kind": "broken", "text": silence}
 
 
-def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "program": {"type": "path"},
-            "adopt": {"type": "path"},
-            "spec": {"type": "dict", "required": True},
-            "epoch": {"type": "int"},
-        },
-        supports_check_mode=True,
-    )
+def prepare(module: AnsibleModule, program: str) -> None:
     done = {}
     changed = False
     for step in steps(module.params):
-        found = call(module, step)
+        found = call(module, program, step)
         data = found.get("data") or {}
         if found["kind"] != "result":
             # What earlier steps changed stays changed, and is said.
@@ -124,6 +119,25 @@ def main() -> None:
         done[step.key] = data
         changed = changed or has_changed(data)
     module.exit_json(changed=changed, **done)
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "program": {"type": "path"},
+            "sha256": {"type": "str"},
+            "adopt": {"type": "path"},
+            "spec": {"type": "dict", "required": True},
+            "epoch": {"type": "int"},
+        },
+        supports_check_mode=True,
+    )
+    with tempfile.TemporaryDirectory(prefix="cudaup-") as private:
+        try:
+            program = own_copy(module.params["program"], module.params["sha256"], private) or INSTALLED
+        except (OSError, ValueError) as error:
+            module.fail_json(msg=str(error), code="unsafe", changed=False)
+        prepare(module, program)
 
 
 if __name__ == "__main__":
