@@ -35,7 +35,7 @@ from cudaup.lab.kernel import Namespaces
 from cudaup.ui import cli, wiring
 
 _FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload([__name__])
+_FORKS.set_forkserver_preload(["__main__", __name__])
 _END_S = 30.0
 _members = hostprogram._members  # noqa: SLF001 - no hook for this in the product
 

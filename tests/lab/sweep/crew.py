@@ -24,7 +24,7 @@ class Crew:
         self._count, self._folder, self._tell = count, folder, tell
         self._numbers = iter(range(1 << 30))
         self.results: list[Result] = []
-        self.looks = 0
+        self.looks, self.cpu_s = 0, 0.0
 
     @property
     def bad(self) -> list[Result]:
@@ -64,6 +64,7 @@ class Crew:
 
     def _leave(self, station: Station) -> None:
         self.looks += station.watcher.looks
+        self.cpu_s += station.cpu_s
         station.down()
         shutil.rmtree(station.folder, ignore_errors=True)
 

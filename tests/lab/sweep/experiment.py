@@ -9,7 +9,7 @@ from typing import Any, Self
 from tests.lab.sweep.controller import Controller
 from tests.lab.sweep.faults import Fault
 from tests.lab.sweep.judging import Story, judge, state_of
-from tests.lab.sweep.scenarios import SCENARIOS, Command, Scenario
+from tests.lab.sweep.scenarios import SCENARIOS, Command, Scenario, unknown
 from tests.lab.sweep.station import HOST, TIMERS, Snapshot, Station
 from tests.waiting import eventually
 
@@ -114,6 +114,7 @@ class Trial:
         )
         self.result.words, self.result.state = words or "killed", state_of(story)
         self.result.bad += judge(story)
+        self.result.bad += [f"`{op}` is journalled, and no point yet" for op in unknown(self.station.look()["written"])]
 
     def _go_on(self) -> None:
         """Whatever happened, the next `apply` works."""

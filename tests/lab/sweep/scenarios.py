@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -200,5 +200,9 @@ _ALL = (
     ),
 )
 SCENARIOS = {scenario.name: scenario for scenario in _ALL}
-POINTS = frozenset(point.partition("#")[0] for each in _ALL if not each.is_of_run for point in each.points)
-POINTS_OF_RUN = frozenset(point for each in _ALL if each.is_of_run for point in each.points)
+_KNOWN = frozenset(point.partition(" ")[0] for each in _ALL for point in each.points)
+
+
+def unknown(written: Sequence[str]) -> set[str]:
+    """What was written and is no point of any scenario yet."""
+    return {line.partition(" ")[0] for line in written} - _KNOWN

@@ -16,7 +16,7 @@ from tests.lab.sweep.experiment import Result, Trial
 from tests.lab.sweep.faults import Fault
 from tests.lab.sweep.scenarios import SCENARIOS, Command
 from tests.lab.sweep.station import HOST, Station
-from tests.lab.sweep.telling import tell, tell_bad
+from tests.lab.sweep.telling import cost, tell, tell_bad
 
 # The one an operator has most to do with comes most often.
 _COMMANDS = ("upgrade", "upgrade", "upgrade", "rollback", "by-hand", "sick", "first")
@@ -101,6 +101,5 @@ def soak(wanted: Sequence[str], hosts: int, seed: str, minutes: float) -> int:
     crew.work(map(ordeal, wanted or cases(seed, begin + minutes * 60)))
     faults = sum(len(Plan.of(each.name).blows) for each in crew.results)
     print(figures(crew.results))
-    told = f"{len(crew.results)} commands, {faults} faults, {len(crew.bad)} bad, {hosts} hosts"
-    print(f"{told}, {time.monotonic() - begin:.0f} s; the path was read {crew.looks} times; seed {seed}")
+    print(f"{len(crew.results)} commands, {faults} faults, {len(crew.bad)} bad, {cost(crew, begin, hosts)}; seed {seed}")
     return tell_bad(crew, "soak")

@@ -133,6 +133,12 @@ class Station:
         self.watcher.close()
         take_down(self.lab.name)
 
+    @property
+    def cpu_s(self) -> float:
+        """What the lab, its host and the controllers have used."""
+        usage = dict(line.split() for line in (self.lab.spec.cgroup / "cpu.stat").read_text().splitlines())
+        return int(usage["usage_usec"]) / 1e6
+
     def start(self, *argv: str, **options: Any) -> Controller:
         """`cudaup` with this station's inventory; JSON on its standard output."""
         command, *more = argv

@@ -6,13 +6,13 @@ import itertools
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from tests.lab.sweep.crew import Crew, Make
 from tests.lab.sweep.experiment import Case, Experiment, Result
 from tests.lab.sweep.scenarios import SCENARIOS
-from tests.lab.sweep.telling import tell, tell_bad
+from tests.lab.sweep.telling import cost, tell, tell_bad
 
 
 def every_case() -> Iterator[Case]:
@@ -22,12 +22,13 @@ def every_case() -> Iterator[Case]:
                 yield Case(scenario=name, point=point, fault=fault)
 
 
-def rotating() -> Iterator[Case]:
+def rotating(names: Iterable[str] = SCENARIOS) -> Iterator[Case]:
     """Each point once, with the next fault."""
     numbers = itertools.count()
-    for name, scenario in SCENARIOS.items():
-        for point in scenario.points:
-            yield Case(scenario=name, point=point, fault=scenario.faults[next(numbers) % len(scenario.faults)])
+    for name in names:
+        faults = SCENARIOS[name].faults
+        for point in SCENARIOS[name].points:
+            yield Case(scenario=name, point=point, fault=faults[next(numbers) % len(faults)])
 
 
 def experiment(case: Case) -> Make:
@@ -54,6 +55,5 @@ def sweep(cases: Sequence[Case], hosts: int) -> int:
     crew = Crew(min(hosts, len(cases)), folder, tell)
     crew.work(map(experiment, cases))
     print(table(crew.results))
-    told = f"{len(crew.results)} experiments, {len(crew.bad)} bad, {time.monotonic() - begin:.0f} s on {hosts} hosts"
-    print(f"{told}; the path was read {crew.looks} times")
+    print(f"{len(crew.results)} experiments, {len(crew.bad)} bad, {cost(crew, begin, hosts)}")
     return tell_bad(crew, "run")

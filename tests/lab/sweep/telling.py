@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 
 from tests.lab.sweep.crew import Crew
 from tests.lab.sweep.experiment import Result
@@ -13,6 +14,11 @@ def tell(result: Result) -> None:
     told = f"  {result.told}" if result.told else ""
     bad = f"  BAD: {'; '.join(result.bad)}" if result.bad else ""
     print(f"{ended}, in all {result.wall_s:5.1f} s{told}{bad}", file=sys.stderr, flush=True)
+
+
+def cost(crew: Crew, begin: float, hosts: int) -> str:
+    took = f"{time.monotonic() - begin:.0f} s on {hosts} hosts, {crew.cpu_s + time.process_time():.0f} s of CPU"
+    return f"{took}; the path was read {crew.looks} times"
 
 
 def tell_bad(crew: Crew, again: str) -> int:
