@@ -47,12 +47,12 @@ print(time.perf_counter() - start, len(found.files))
 
 
 class Figure(NamedTuple):
-    """`seconds` inside the process; `cpu_s` and `peak_mb` of the whole of it; `count` is what it printed."""
+    """`seconds` inside the process; `cpu_s` and `peak_mb` of the whole of it; `items` is what it printed."""
 
     seconds: float
     cpu_s: float
     peak_mb: float
-    count: int
+    items: int
 
     def __str__(self) -> str:
         return f"{self.seconds:.2f} s (cpu {self.cpu_s:.2f} s, peak {self.peak_mb:.0f} MB)"
@@ -101,7 +101,7 @@ def libraries(folders: list[Path], cuobjdump: Path | None) -> None:
             while stream.read(1 << 24):
                 pass
     audit = best(lambda: ran("-c", _LIBRARIES, text="\n".join(map(str, paths))))
-    print(f"{len(paths)} libraries, {size / 1e9:.1f} GB, {audit.count} images: audit {audit}")
+    print(f"{len(paths)} libraries, {size / 1e9:.1f} GB, {audit.items} images: audit {audit}")
     if cuobjdump:
         start = time.perf_counter()
         for path in paths:
@@ -114,7 +114,7 @@ def libraries(folders: list[Path], cuobjdump: Path | None) -> None:
 def environment(folder: Path) -> None:
     audit = best(lambda: ran("-c", _ENVIRONMENT, str(folder)))
     size = sum(path.lstat().st_size for path in folder.rglob("*"))
-    print(f"environment {folder}, {size / 1e9:.1f} GB, {audit.count} binaries: {audit}")
+    print(f"environment {folder}, {size / 1e9:.1f} GB, {audit.items} binaries: {audit}")
 
 
 def wheel(path: Path) -> None:
