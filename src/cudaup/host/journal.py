@@ -107,12 +107,12 @@ class Journal:
         os.fsync(fd)
 
     def _written(self, fd: int, view: memoryview) -> int:
-        while True:
-            try:
-                return os.write(fd, view)
-            except OSError as error:  # allocated or not: btrfs and its like never write where they wrote before
-                if error.errno not in FULL or not give_up_one(self._reserve):
-                    raise
+        try:
+            return os.write(fd, view)
+        except OSError as error:  # allocated or not: btrfs and its like never write where they wrote before
+            if error.errno not in FULL or not give_up_one(self._reserve):
+                raise
+        return self._written(fd, view)
 
 
 def _still_asked_for(entries: List[Json]) -> List[Json]:
