@@ -116,8 +116,8 @@ class Journal:
 
 
 def _still_asked_for(entries: List[Json]) -> List[Json]:
-    """The last record of each kind (so also the highest number), each with its outcome if it has one."""
-    last = {entry["op"]: entry["seq"] for entry in entries if entry["phase"] == INTENT}
+    """The last of each kind that was begun (so also the highest number), that was done, and that failed."""
+    last = {(entry["op"], entry["phase"]): entry["seq"] for entry in entries}
     wanted = {*last.values(), *(entry["seq"] for entry in _open_of(entries))}
     return [entry for entry in entries if entry["seq"] in wanted]
 
