@@ -107,18 +107,17 @@ class Journal:
         os.fsync(fd)
 
     def _written(self, fd: int, view: memoryview) -> int:
-        while True:
-            try:
-                return os.write(fd, view)
-            # Allocated or not: btrfs and its like never write where they wrote before.
-            except OSError as error:  # noqa: PERF203 - it ends with the ballast
-                if error.errno not in FULL or not give_up_one(self._reserve):
-                    raise
+        try:
+            return os.write(fd, view)
+        except OSError as error:  # allocated or not: btrfs and its like never write where they wrote before
+            if error.errno not in FULL or not give_up_one(self._reserve):
+                raise
+        return self._written(fd, view)
 
 
 def _still_asked_for(entries: List[Json]) -> List[Json]:
-    """The last record of each kind (so also the highest number), each with its outcome if it has one."""
-    last = {entry["op"]: entry["seq"] for entry in entries if entry["phase"] == INTENT}
+    """The last of each kind that was begun (so also the highest number), that was done, and that failed."""
+    last = {(entry["op"], entry["phase"]): entry["seq"] for entry in entries}
     wanted = {*last.values(), *(entry["seq"] for entry in _open_of(entries))}
     return [entry for entry in entries if entry["seq"] in wanted]
 
