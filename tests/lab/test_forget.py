@@ -57,6 +57,7 @@ _TOUCHED = {
     "/etc/systemd/system/multi-user.target.wants",
     "/opt",
     "/root",
+    "/run",
     "/run/systemd",
     "/tmp",  # noqa: S108 - the host's
 }
@@ -123,7 +124,9 @@ def test_after_two_upgrades_and_a_rollback_the_whole_host_is_as_before(
     for variant in ("one", "two"):
         stack = small_stack(tmp_path, variant)
         assert cudaup.outcomes("apply", "-i", lab.inventory, "-s", stack, "--yes") == {HOST: "applied"}
-    assert shell(lab, "find /opt/cudaup /etc/systemd/system -not -user root -or -not -type l -perm /022") == ""
+    theirs = "-not -path '/opt/cudaup/uv-cache/*' \\( -not -user root -or -not -type l -perm /022 \\)"
+    assert shell(lab, f"find /opt/cudaup /etc/systemd/system {theirs}") == ""
+    assert shell(lab, "stat -c '%a %U' /opt/cudaup/uv-cache") == "700 root\n"
     # The old console script names the path, and the path leads to the new stack; its own Python still is the old one.
     aside = shell(lab, "ls -d /root/.ml-env.*").strip()
     reached = f"$(head -1 {aside}/bin/tabulate | cut -c3-) -c 'import msgpack; print(msgpack.version)'"

@@ -49,7 +49,7 @@ def _lay(layout: Layout) -> None:
 
 
 def _lay_file(path: Path) -> None:
-    fd = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         os.posix_fallocate(fd, 0, _FILE_BYTES)
     finally:

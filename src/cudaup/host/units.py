@@ -104,7 +104,8 @@ def has_drop_in(ctx: Context, unit: str) -> bool:
 
 
 def sweep(ctx: Context, names: Sequence[str]) -> None:
-    """What a write or a removal that was cut short left: a file's new version beside it, an empty folder."""
+    """What was cut short left: a hold on the services, a file's new version beside it, an empty folder."""
+    let_go(ctx)
     folder = ctx.systemd.unit_dir
     for aside in [folder / f".{RECOVER_UNIT}.new", *folder.glob(f"*.d/.{_DROP_IN}.new")]:
         with suppress(FileNotFoundError):

@@ -46,6 +46,8 @@ def cache(layout: Layout) -> Iterator[None]:
     if unsynced.exists():
         shutil.rmtree(str(layout.uv_cache), ignore_errors=True)
     write_atomic(unsynced, b"", reserve=layout.ballast)
+    layout.uv_cache.mkdir(exist_ok=True)
+    layout.uv_cache.chmod(0o700)  # uv makes lock files that everybody may write to, and wait for
     yield
     sync_filesystem(layout.root)
     unsynced.unlink()

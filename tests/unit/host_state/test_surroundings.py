@@ -74,8 +74,11 @@ def test_drop_ins_are_written_once_and_found_again_by_what_they_say(machine: Mac
     recovery = (machine.systemd.unit_dir / units.RECOVER_UNIT).read_text().splitlines()
     assert f"ExecStart={machine.ctx.layout.program} recover --boot --root {machine.ctx.root}" in recovery
 
+    units.hold(machine.ctx)
+    assert len(list(machine.systemd.run_dir.glob("*.held"))) == 1
     forget.forget(machine.ctx)
     assert [path.name for path in machine.systemd.unit_dir.iterdir()] == ["other.service.d"]
+    assert list(machine.systemd.run_dir.glob("*.held")) == []
 
 
 def test_what_a_process_uses_is_found_by_every_way(machine: Machine) -> None:
