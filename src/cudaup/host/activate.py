@@ -7,6 +7,7 @@ from cudaup.host import (
     adoption,
     ballast,
     deadman,
+    ending,
     fence,
     generations,
     guards,
@@ -110,12 +111,13 @@ def _arm(ctx: Context, change: Mutation, target: str, running: Tuple[str, ...]) 
         suite=ctx.options["suite"],
         health=ctx.options["health"],
     )
-    with change.step("arm", transit.as_json(pending)):
+    with change.step(ending.ARM, transit.as_json(pending)):
+        deadman.start(ctx, change.seq)
         ballast.lay(ctx.layout)
         generations.update(ctx.layout, target, suite=pending.suite, health=pending.health)
-        units.install_drop_ins(ctx, running)
         adoption.remember_units(ctx.layout, running)
-        deadman.begin(ctx, change, pending)
+        units.install_drop_ins(ctx, running)
+        deadman.begin(ctx, pending)
     return pending
 
 

@@ -41,7 +41,7 @@ def settle(ctx: Context) -> List[str]:
     known = adoption.read(ctx.layout)
     if known is None or known.is_in_place(ctx.layout):
         return []
-    _undo(ctx.layout, known)
+    _undo(ctx, known)
     return [f"undid the half-made adopt of `{known.path}`"]
 
 
@@ -74,7 +74,7 @@ def _adopt(ctx: Context, change: Mutation, path: Path) -> Adoption:
     adoption.write(layout, known)
     _make_generation(ctx, known, described)
     with change.step("adopt-exchange", {"path": str(path), "aside": str(aside), "generation": generation_id}):
-        _exchange(layout, known)
+        _exchange(ctx, known)
     units.install_drop_ins(ctx, known.units)
     return known
 
@@ -103,16 +103,16 @@ def _make_generation(ctx: Context, known: Adoption, described: Json) -> None:
     generations.make_first(layout, known.generation)
 
 
-def _exchange(layout: Layout, known: Adoption) -> None:
+def _exchange(ctx: Context, known: Adoption) -> None:
     path, aside = Path(known.path), Path(known.aside)
     link = _next_link(known)
-    link.symlink_to(adoption.link_text(layout))
+    link.symlink_to(adoption.link_text(ctx.layout))
     link.replace(aside)
     fsync_dir(aside.parent)
     try:
         exchange(path, aside)
     except OSError as error:
-        _undo(layout, known)
+        _undo(ctx, known)
         hint = "overlayfs cannot move a directory of its lower layer" if error.errno == errno.EXDEV else ""
         raise Refused("unsafe", f"`{path}` cannot be moved aside: {error.strerror}", hint) from error
 
@@ -121,9 +121,11 @@ def _next_link(known: Adoption) -> Path:
     return Path(known.aside + ".new")
 
 
-def _undo(layout: Layout, known: Adoption) -> None:
-    """Of an adopt that did not get to its exchange."""
+def _undo(ctx: Context, known: Adoption) -> None:
+    """Of an adopt that did not get to its exchange, or of a forget that did not get to its end."""
+    layout = ctx.layout
     put_back(layout, known)
+    units.remove_drop_ins(ctx, known.units)
     if generations.current_id(layout) == known.generation:
         layout.current.unlink()
         fsync_dir(layout.root)

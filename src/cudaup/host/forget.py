@@ -25,7 +25,7 @@ def forget(ctx: Context) -> Json:
         known = adoption.read(layout)
         if known is not None:
             adopt.put_back(layout, known)
-        units.remove_all(ctx)
+        units.remove_all(ctx, known.units if known is not None else ())
         layout.root.rename(_doomed(layout))  # from here on there is no cudaup on this host
         fsync_dir(layout.root.parent)
     _sweep(layout)
@@ -36,8 +36,8 @@ def _require_unused(ctx: Context) -> None:
     """Processes on the adopted directory may go on: it stays where they have it open."""
     layout = ctx.layout
     known = adoption.read(layout)
-    through_path = [Path(known.path)] if known and generations.current_id(layout) != known.generation else []
-    users = processes.users_of([layout.generations, *through_path])
+    leads_away = known and known.is_in_place(layout) and generations.current_id(layout) != known.generation
+    users = processes.users_of([layout.generations, *([Path(known.path)] if known and leads_away else [])])
     if users:
         fix = "roll back to the adopted generation first" if known else "stop them"
         raise Refused("busy", f"in use: {services.described(users)}", fix)

@@ -3,7 +3,7 @@
 import shutil
 from typing import List, Optional
 
-from cudaup.host import adopt, ballast, fence, generations, lease, locks, revert, transit
+from cudaup.host import adopt, ballast, deadman, fence, generations, lease, locks, revert, transit
 from cudaup.host.fence import Mutation
 from cudaup.host.protocol import Context, Json, Refused
 from cudaup.host.transit import Transit
@@ -37,6 +37,7 @@ def _settle(ctx: Context, change: Mutation, *, is_boot: bool) -> Json:
     if _is_live(ctx, pending):
         raise Refused("in-transit", "a switch has begun meanwhile")
     if pending is not None:
+        deadman.start_if_it_does(ctx, change.seq)  # the one before is gone with its boot, and this may be killed too
         outcome = revert.revert(ctx, change, pending, f"found in phase {pending.phase}", at_boot=is_boot)
         state = outcome.state
         actions.append(f"went back from {pending.target} to {pending.origin}")

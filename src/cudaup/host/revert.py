@@ -6,10 +6,10 @@ Every step may be done already; a revert cut short is simply done again.
 from dataclasses import replace
 from typing import List, NamedTuple
 
-from cudaup.host import adoption, ballast, ending, generations, health, lease, live, proof, services, transit
+from cudaup.host import adoption, ballast, ending, generations, guards, health, lease, live, proof, services, transit
 from cudaup.host.fence import Mutation
 from cudaup.host.files import write_json
-from cudaup.host.protocol import Context, Failed, Json
+from cudaup.host.protocol import Context, Failed, Json, Refused
 from cudaup.host.systemd import never
 from cudaup.host.transit import Transit
 
@@ -70,18 +70,20 @@ def mark(ctx: Context, phase: str) -> None:
 def _links_back(ctx: Context, change: Mutation, pending: Transit, *, at_boot: bool) -> List[str]:
     problems = []
     if generations.current_id(ctx.layout) != pending.origin:
-        if not at_boot:
-            problems = _vacated(ctx, pending)
+        problems = _vacated(ctx, pending, at_boot=at_boot)
         with change.step("switch", {"from": pending.target, "to": pending.origin}):
             generations.switch(ctx.layout, pending.origin)
     generations.set_previous(ctx.layout, pending.previous)
     return problems
 
 
-def _vacated(ctx: Context, pending: Transit) -> List[str]:
-    """Whoever stays on the generation we leave is a problem to report, not a reason to stay on it."""
+def _vacated(ctx: Context, pending: Transit, *, at_boot: bool) -> List[str]:
+    """Whoever stays on the generation we leave is a problem to report, not a reason to stay on it.
+
+    Units that have yet to come up at boot wait for us and must not be stopped: they would not come up at all.
+    """
     try:
-        services.stop(ctx, pending.units)
+        services.stop(ctx, [unit for unit in pending.units if not at_boot or ctx.systemd.show(unit).pid])
         services.require_vacant(ctx, services.places_of(ctx, pending.target))
     except Failed as error:
         return [error.text]
@@ -89,6 +91,7 @@ def _vacated(ctx: Context, pending: Transit) -> List[str]:
 
 
 def _proven(ctx: Context, pending: Transit, problems: List[str], *, at_boot: bool) -> Reverted:
+    problems = [*problems, *_edits(ctx, pending.origin)]
     try:
         services.start(ctx, pending.units, wait=not at_boot)
     except Failed as error:
@@ -100,6 +103,15 @@ def _proven(ctx: Context, pending: Transit, problems: List[str], *, at_boot: boo
     if not smoked.is_proven:
         problems = [*problems, f"the smoke of {pending.origin} does not pass"]
     return Reverted(UNPROVEN if problems else PROVEN, smoked.cases, problems)
+
+
+def _edits(ctx: Context, generation_id: str) -> List[str]:
+    """It was whole when the switch began; there is no other way back, but what was edited since is not proven."""
+    try:
+        guards.require_verified(ctx, generation_id)
+    except Refused as refusal:
+        return [refusal.text]
+    return []
 
 
 def _live_problems(ctx: Context, pending: Transit) -> List[str]:

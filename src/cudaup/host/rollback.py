@@ -2,7 +2,7 @@
 
 from typing import Optional
 
-from cudaup.host import ballast, deadman, fence, generations, guards, revert, transit
+from cudaup.host import ballast, deadman, ending, fence, generations, guards, revert, transit
 from cudaup.host.fence import Mutation
 from cudaup.host.protocol import Context, Failed, Json, Refused
 from cudaup.host.transit import Transit
@@ -60,8 +60,9 @@ def _begin(ctx: Context, change: Mutation, target: str) -> Transit:
         suite={},
         health=generations.load(ctx.layout, current).get("health", {}),
     )
-    with change.step("arm", transit.as_json(pending)):
-        deadman.begin(ctx, change, pending, is_needed=False)  # of a crash without one `recover` takes care
+    with change.step(ending.ARM, transit.as_json(pending)):
+        deadman.start_if_it_does(ctx, change.seq)
+        deadman.begin(ctx, pending)
     return pending
 
 

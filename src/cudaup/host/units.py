@@ -72,18 +72,36 @@ def installed(ctx: Context) -> List[Path]:
     return [path for path in candidates if path.is_file() and mark in path.read_text(encoding="utf-8")]
 
 
-def remove_all(ctx: Context) -> None:
-    removed = installed(ctx)
-    if any(path.name == RECOVER_UNIT for path in removed):
+def remove_all(ctx: Context, names: Sequence[str]) -> None:
+    remove_drop_ins(ctx, names)
+    recovery = ctx.systemd.unit_dir / RECOVER_UNIT
+    if recovery in installed(ctx):
         ctx.systemd.disable(RECOVER_UNIT)
         ctx.systemd.stop(RECOVER_UNIT)
-    for path in removed:
-        path.unlink()
-        fsync_dir(path.parent)
-        if path.name == _DROP_IN and not any(path.parent.iterdir()):
-            path.parent.rmdir()
-    if removed:
+        recovery.unlink()
+        fsync_dir(recovery.parent)
         ctx.systemd.reload()
+    _remove_unfinished(recovery)
+
+
+def remove_drop_ins(ctx: Context, names: Sequence[str]) -> None:
+    """Ours by their content; and for `names` also what one cut short left, which says nothing yet."""
+    found = [path for path in installed(ctx) if path.name == _DROP_IN]
+    for path in found:
+        path.unlink()
+    for path in sorted({*found, *(_drop_in(ctx, name) for name in names)}):
+        _remove_unfinished(path)
+        if path.parent.is_dir() and not any(path.parent.iterdir()):
+            path.parent.rmdir()
+            fsync_dir(path.parent.parent)
+    if found:
+        ctx.systemd.reload()
+
+
+def _remove_unfinished(path: Path) -> None:
+    aside = path.with_name(f".{path.name}.new")
+    if aside.exists():
+        aside.unlink()
 
 
 def _drop_in(ctx: Context, unit: str) -> Path:
