@@ -140,12 +140,13 @@ def _arm(ctx: Context, change: Mutation, target: str, affected: Affected) -> Tra
         health=ctx.options["health"],
         hooks=ctx.options["hooks"],
     )
-    with change.step("arm", transit.as_json(pending)):
+    with change.step(ending.ARM, transit.as_json(pending)):
+        deadman.start(ctx, change.seq)
         ballast.lay(ctx.layout)
         generations.update(ctx.layout, target, suite=pending.suite, health=pending.health, hooks=pending.hooks)
-        units.install_drop_ins(ctx, (*affected.units, *affected.left_down))
         adoption.remember_units(ctx.layout, affected.units)
-        deadman.begin(ctx, change, pending)
+        units.install_drop_ins(ctx, (*affected.units, *affected.left_down))
+        deadman.begin(ctx, pending)
     return pending
 
 

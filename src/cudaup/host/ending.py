@@ -12,6 +12,7 @@ from cudaup.host.transit import Transit
 
 CONFIRMED = "confirmed"
 REFUSED = "refused"  # it did not drain; the other ends are the verdicts of a revert
+ARM = "arm"  # the step that begins the next
 _OP = "transit-end"
 
 
@@ -24,10 +25,11 @@ def end(ctx: Context, change: Mutation, pending: Transit, how: str) -> None:
 
 
 def last(layout: Layout) -> Optional[Json]:
-    """How the last transit ended. A record without its outcome holds if the transit is gone: a crash came between."""
-    entries = [entry for entry in Journal(layout).entries() if entry["op"] == _OP]
+    """How the last transit ended. A record without its outcome holds if that transit is gone: a crash came between."""
+    entries = [entry for entry in Journal(layout).entries() if entry["op"] in {_OP, ARM}]
     done = {entry["seq"] for entry in entries if entry["phase"] == DONE}
-    ends = [entry for entry in entries if entry["phase"] == INTENT]
-    if ends and ends[-1]["seq"] not in done and layout.transit.exists():
-        ends.pop()
+    begun = [entry for entry in entries if entry["phase"] == INTENT]
+    if begun and begun[-1]["op"] == _OP and begun[-1]["seq"] not in done and layout.transit.exists():
+        begun.pop()
+    ends = [entry for entry in begun if entry["op"] == _OP]
     return dict(ends[-1]["detail"]) if ends else None

@@ -27,8 +27,9 @@ def forget(ctx: Context) -> Json:
         known = adoption.read(layout)
         if known is not None:
             adopt.put_back(layout, known, also_when_gone=True)
-        units.remove_all(ctx)
-        units.sweep(ctx, known.units if known is not None else ())
+        names = known.units if known is not None else ()
+        units.remove_all(ctx, names)
+        units.sweep(ctx, names)
         layout.root.rename(_doomed(layout))  # from here on there is no cudaup on this host
         fsync_dir(layout.root.parent)
     _sweep(layout)

@@ -114,9 +114,11 @@ def remove_link(layout: Layout, generation_id: str) -> None:
 
 
 def make_first(layout: Layout, generation_id: str) -> None:
-    """`current` names a generation for the first time."""
+    """`current` names what is adopted, whatever a forget cut short has left there: nobody follows it yet."""
     if current_id(layout) is None:
         _take_spare(layout, generation_id, layout.current)
+    else:
+        switch(layout, generation_id)
 
 
 def switch(layout: Layout, target: str) -> None:

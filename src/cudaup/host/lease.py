@@ -89,7 +89,7 @@ def granted(now: Lease, claim: Claim, clock: Clock, *, in_transit: bool) -> Leas
         _require_expired(now, claim, clock, in_transit=in_transit)
     return Lease(
         state=HELD,
-        epoch=now.epoch if is_same else now.epoch + 1,
+        epoch=now.epoch if is_same else _next_epoch(now, clock),
         holder=claim.holder,
         run=claim.run,
         reason=claim.reason,
@@ -98,6 +98,11 @@ def granted(now: Lease, claim: Claim, clock: Clock, *, in_transit: bool) -> Leas
         boot_id=clock.boot_id(),
         renewed=clock.monotonic(),
     )
+
+
+def _next_epoch(now: Lease, clock: Clock) -> int:
+    """A root's first is the time: made anew after a `forget`, it must not hand out what an old holder still has."""
+    return now.epoch + 1 if now.epoch else int(clock.wall())
 
 
 def _require_expired(now: Lease, claim: Claim, clock: Clock, *, in_transit: bool) -> None:
@@ -176,7 +181,7 @@ def clear(ctx: Context) -> Json:
             raise Refused("not-found", f"the host is not in quarantine: its lease is {now.state}")
         if ctx.layout.transit.exists():
             raise Refused("in-transit", "the host is between two generations", "`cudaup-host recover` settles it")
-        after = replace(freed(now), epoch=now.epoch + 1)
+        after = replace(freed(now), epoch=_next_epoch(now, ctx.clock))
         if ctx.dry_run:
             return _would(ctx, "end the quarantine", after)
         store(ctx, "lease-clear", after)

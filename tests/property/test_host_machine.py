@@ -1,0 +1,647 @@
+"""The host program against a model of it: random commands, kills at any effect, clock jumps, reboots.
+
+By default the same examples each time, in seconds. `CUDAUP_EXAMPLES=5000 pytest --timeout 0` of this file looks for new
+ones, for half an hour or so; what it finds is printed as a program that can be repeated.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.property.host_model import (
+    HALF,
+    HELD,
+    HIDDEN,
+    NO,
+    PATH,
+    QUARANTINED,
+    UNRECORDED,
+    VISIBLE,
+    YES,
+    Generation,
+    Lease,
+    Model,
+    Pending,
+)
+from tests.unit.host_state.machine import SUITE
+from tests.unit.host_state.quick import UNIT, Killed, QuickMachine, effects_of
+
+from cudaup.host import (
+    activate,
+    adopt,
+    confirm,
+    deadman,
+    ending,
+    environment,
+    forget,
+    gc,
+    lease,
+    locks,
+    manifest,
+    recover,
+    rollback,
+    spec,
+    stage,
+)
+from cudaup.host.protocol import Channel, Context, Failed, Json, Refused
+
+KILLED = "killed"
+_TIMES: Json = {"ttl": 60.0, "ceiling": 600.0, "suite": SUITE, "health": {}}
+FENCED = ("refused stale-epoch", "refused lease-held", "refused quarantined")
+
+runs = st.sampled_from(["r-1", "r-2", "r-3"])
+epochs = st.sampled_from(["now"] * 9 + ["hand", "old", "future"])
+picks = st.integers(0, 5)
+rarely = st.sampled_from([True, False, False, False, False])
+
+
+def fates(effects: int) -> st.SearchStrategy[int | None]:
+    """Before which effect it is killed: mostly never."""
+    return st.one_of(st.none(), st.none(), st.integers(1, effects))
+
+
+class HostProgram(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = pytest.MonkeyPatch()
+        self.patches.setattr(Channel, "send", lambda *_: None)
+        self.machine = QuickMachine(self.patches)
+        self.folder = self.machine.folder
+        self.systemd, self.clock = self.machine.systemd, self.machine.clock
+        self.layout = self.machine.ctx.layout
+        self.model = Model()
+        self.originals: dict[str, dict[Path, tuple[bytes, int]]] = {}  # of edited files, by place
+        self.edits: dict[str, set[str]] = {}
+        self.holders: dict[int, str] = {}
+        self.before_cudaup = picture(self.folder)
+
+    # the host's life
+
+    @initialize(stacks=st.integers(1, 2), reached=st.sampled_from(["confirmed", "awaiting", "adopted", "new"]))
+    def begin(self, stacks: int, reached: str) -> None:
+        for number in range(stacks):
+            self.stage("hand", number, False, None)
+        if reached != "new":
+            self.adopt("hand", None)
+        if reached in {"awaiting", "confirmed"}:
+            self.take("r-1", 60.0, False, None)
+            self.upgrade(0, None)
+        if reached == "confirmed":
+            self.confirm("now", None)
+
+    @rule(seconds=st.sampled_from([0.5, 5, 29, 31, 61, 601, 7200, 90000]))
+    def time_passes(self, seconds: float) -> None:
+        self.clock.now += seconds
+
+    @rule(monotonic=st.sampled_from([None, 3.0]), fate=fates(40))
+    def reboot(self, monotonic: float | None, fate: int | None) -> None:
+        for pid in list(self.systemd.table):
+            self.systemd.table.end(pid)
+        self.systemd.end_timer()
+        self.systemd.enqueued.clear()
+        self.clock.reboot(monotonic)
+        self.model.served = None
+        self.model.foreign.clear()
+        if self.model.adopted != NO:  # else there is no unit to run it
+            self._recover(is_boot=True, fate=fate)
+        self.start_service()
+
+    @rule()
+    def kill_service(self) -> None:
+        self.systemd.stop(UNIT)
+        self.model.served = None
+
+    @rule()
+    def start_service(self) -> None:
+        self.systemd.start(UNIT)
+        self.model.start_service()
+
+    @rule(pick=picks, fault=st.sampled_from(["start", "dies"]))
+    def break_service(self, pick: int, fault: str) -> None:
+        """It goes on where it runs; the next start there fails."""
+        place = self._pick_place(pick)
+        self.systemd.faults[place] = self.model.faults[place] = fault
+
+    @precondition(lambda self: self.model.faults)
+    @rule()
+    def mend_services(self) -> None:
+        self.systemd.faults.clear()
+        self.model.faults.clear()
+
+    @rule(pick=picks)
+    def somebody_works_in(self, pick: int) -> None:
+        place = self._pick_place(pick)
+        if place not in self.model.foreign:
+            self.systemd.table.spawn(["bash"], os.path.realpath(self._tree(place)), {}, None)
+            self.model.foreign.add(place)
+
+    @precondition(lambda self: self.model.foreign)
+    @rule()
+    def everybody_leaves(self) -> None:
+        for pid, process in list(self.systemd.table.items()):
+            if process.unit is None:
+                self.systemd.table.end(pid)
+        self.model.foreign.clear()
+
+    @rule(works=st.sampled_from([True, True, True, False]))
+    def timers(self, works: bool) -> None:  # noqa: FBT001 - drawn
+        self.systemd.has_timers = self.model.has_timers = works
+
+    @rule(pick=picks, edit=st.sampled_from([VISIBLE, HIDDEN, UNRECORDED]))
+    def edit(self, pick: int, edit: str) -> None:
+        """In place, as people do."""
+        place = self._pick_place(pick)
+        tree = self._tree(place)
+        file = tree / "pyvenv.cfg" if edit == UNRECORDED else next(tree.glob("lib/python3*/site-packages/demo.py"))
+        content, mtime = file.read_bytes(), file.stat().st_mtime_ns
+        self.originals.setdefault(place, {}).setdefault(file.relative_to(tree), (content, mtime))
+        file.write_bytes(content[:-1] + b"!" if edit == HIDDEN else content + b"# edited\n")
+        if edit == HIDDEN:
+            os.utime(file, ns=(mtime, mtime))
+        self.edits.setdefault(place, set()).add(edit)
+        self._note_edits()
+
+    @precondition(lambda self: self.originals)
+    @rule(pick=picks)
+    def repair(self, pick: int) -> None:
+        place = sorted(self.originals)[pick % len(self.originals)]
+        for name, (content, mtime) in self.originals.pop(place).items():
+            file = self._tree(place) / name
+            file.write_bytes(content)
+            os.utime(file, ns=(mtime, mtime))
+        del self.edits[place]
+        self._note_edits()
+
+    # the lease
+
+    @rule(run=runs, ttl_s=st.sampled_from([10.0, 60.0, 3600.0]), take_over=st.booleans(), fate=fates(7))
+    def take(self, run: str, ttl_s: float, take_over: bool, fate: int | None) -> None:  # noqa: FBT001 - drawn
+        asked: Json = {"holder": "ann", "run": run, "reason": "", "ttl": ttl_s, "take_over": take_over}
+        self._do(lease.take, None, lambda model: model.take(run, ttl_s, take_over=take_over), fate, **asked)
+
+    @rule(epoch=epochs, fate=fates(5))
+    def renew(self, epoch: str, fate: int | None) -> None:
+        number = self._epoch(epoch) or 0
+        self._do(lease.renew, number, lambda model: model.renew(number), fate)
+
+    @rule(epoch=epochs, fate=fates(5))
+    def release(self, epoch: str, fate: int | None) -> None:
+        number = self._epoch(epoch) or 0
+        self._do(lease.release, number, lambda model: model.release(number), fate)
+
+    @rule(really=rarely)
+    def quarantine(self, really: bool) -> None:  # noqa: FBT001 - drawn
+        if really:
+            lease.quarantine(self.machine.ctx, "for a reason")
+            self.model.quarantine()
+
+    @precondition(lambda self: self.model.lease.state == QUARANTINED)
+    @rule(fate=fates(5))
+    def clear(self, fate: int | None) -> None:
+        self._do(lease.clear, None, Model.clear, fate)
+
+    # generations
+
+    @precondition(lambda self: PATH not in self.edits and (self.model.served or self.model.adopted == YES))
+    @rule(epoch=epochs, fate=fates(40))
+    def adopt(self, epoch: str, fate: int | None) -> None:
+        digest = environment.describe(self.machine.path)["digest"]
+        half = self.model.adopted_id if self.model.adopted == HALF else ""  # undone first
+        generation = self._next_id(digest, but_for=half)
+        number = self._epoch(epoch)
+        path = str(self.machine.path)
+        self._do(adopt.adopt, number, lambda model: model.adopt(number, generation, digest), fate, path=path)
+
+    @rule(epoch=epochs, stack=st.integers(0, 2), breaks=st.sampled_from([False, False, True]), fate=fates(45))
+    def stage(self, epoch: str, stack: int, breaks: bool, fate: int | None) -> None:  # noqa: FBT001 - drawn
+        number = self._epoch(epoch)
+        call = self.machine.spec_call(number, stack, breaks=breaks)
+        digest = spec.parse(call.stdin.read()).digest
+        call.stdin.seek(0)
+        generation = self._next_id(digest)
+        self._call(stage.stage, call, lambda model: model.stage(number, generation, digest, breaks=breaks), fate)
+
+    @precondition(lambda self: self.model.generations)
+    @rule(pick=picks, full=st.booleans())
+    def verify(self, pick: int, full: bool) -> None:  # noqa: FBT001 - drawn
+        asked: Json = {"generation": self._pick_generation(pick), "full": full}
+        self._do(manifest.verify, None, lambda model: model.verify(**asked), **asked)
+
+    @rule(epoch=epochs, fate=fates(40))
+    def gc(self, epoch: str, fate: int | None) -> None:
+        number = self._epoch(epoch)
+        self._do(gc.gc, number, lambda model: model.gc(number), fate)
+
+    @precondition(lambda self: PATH not in self.edits)
+    @rule(epoch=epochs, really=rarely, fate=fates(110))
+    def forget(self, epoch: str, really: bool, fate: int | None) -> None:  # noqa: FBT001 - drawn
+        number = self._epoch(epoch)
+        if really:
+            self._do(forget.forget, number, lambda model: model.forget(number), fate)
+
+    # the switch
+
+    @precondition(lambda self: self.model.adopted != NO)
+    @rule(epoch=epochs, pick=picks, ttl_s=st.sampled_from([1.0, 60.0, 60.0, 60.0]), fate=fates(85))
+    def activate(self, epoch: str, pick: int, ttl_s: float, fate: int | None) -> None:
+        self._activate(epoch, self._pick_another(pick), ttl_s, fate)
+
+    @precondition(lambda self: self.model.adopted == YES and not self.model.pending)
+    @rule(pick=picks, fate=fates(85))
+    def upgrade(self, pick: int, fate: int | None) -> None:
+        """An activate that could well go right."""
+        good = [each for each, found in self.model.generations.items() if found.verifies and found.passes]
+        others = sorted(each for each in good if each != self.model.current)
+        if others:
+            self._activate("now", others[pick % len(others)], 60.0, fate)
+
+    def _activate(self, epoch: str, target: str, ttl_s: float, fate: int | None) -> None:
+        number = self._epoch(epoch)
+        asked: Json = {**_TIMES, "generation": target, "ttl": ttl_s}
+        self._do(activate.activate, number, lambda model: model.activate(number, target, ttl_s, 600.0), fate, **asked)
+
+    @precondition(lambda self: self.model.pending or self.model.last_confirmed)
+    @rule(epoch=epochs, fate=fates(11))
+    def confirm(self, epoch: str, fate: int | None) -> None:
+        number = self._epoch(epoch)
+        self._do(confirm.confirm, number, lambda model: model.confirm(number), fate)
+
+    @precondition(lambda self: self.model.adopted == YES)
+    @rule(epoch=epochs, pick=picks, named=st.booleans(), fate=fates(35))
+    def rollback(self, epoch: str, pick: int, named: bool, fate: int | None) -> None:  # noqa: FBT001 - drawn
+        number = self._epoch(epoch)
+        to = self._pick_another(pick) if named else None
+        self._do(rollback.rollback, number, lambda model: model.rollback(number, to), fate, to=to)
+
+    @precondition(lambda self: self.model.pending)
+    @rule(fate=fates(35))
+    def timer_looks(self, fate: int | None) -> None:
+        self._do(deadman.fire, None, Model.fire, fate)
+
+    @rule(is_boot=st.booleans(), fate=fates(40))
+    def recover(self, is_boot: bool, fate: int | None) -> None:  # noqa: FBT001 - drawn
+        self._recover(is_boot=is_boot, fate=fate)
+
+    @precondition(lambda self: self.model.adopted == YES)
+    @rule(
+        first=st.sampled_from(["upgrade", "confirm", "rollback", "recover", "timer"]),
+        second=st.sampled_from(["take over", "renew", "release", "confirm", "rollback", "timer"]),
+        at=st.integers(1, 60),
+        late_s=st.sampled_from([0.0, 61.0]),
+    )
+    def two_at_once(self, first: str, second: str, at: int, late_s: float) -> None:
+        """The second comes, perhaps late, between two effects of the first."""
+        seen, answers = [self._now(self.model)], []
+        epoch, held = self._epoch("now"), self.model.lease.epoch
+        target = self._pick_another(1)
+        calls: dict[str, tuple[Callable[[Context], Json], Context]] = {
+            "upgrade": (activate.activate, self.machine.call(epoch, generation=target, **_TIMES)),
+            "confirm": (confirm.confirm, self.machine.call(epoch)),
+            "rollback": (rollback.rollback, self.machine.call(epoch, to=None)),
+            "recover": (recover.recover, self.machine.call(boot=False)),
+            "timer": (deadman.fire, self.machine.call()),
+            "take over": (lease.take, self.machine.call(holder="bob", run="r-9", reason="", ttl=60.0, take_over=True)),
+            "renew": (lease.renew, self.machine.call(held)),
+            "release": (lease.release, self.machine.call(held)),
+        }
+
+        def meanwhile() -> None:
+            self.clock.now += late_s
+            answers.append(self._answer(*calls[second]))
+            seen.append(self._seen())
+
+        self.clock.now += 2
+        answers.append(self._answer(*calls[first], at=at, meanwhile=meanwhile))
+        self._go_on()
+        self.model = self._seen()
+        self._note_edits()
+        assert self.model.lease.epoch >= seen[-1].lease.epoch >= held
+        assert_one_after_the_other(seen[-1], self.model, answers)
+
+    def _recover(self, *, is_boot: bool, fate: int | None) -> None:
+        self._do(recover.recover, None, lambda model: model.recover(at_boot=is_boot), fate, boot=is_boot)
+
+    # what always holds
+
+    @invariant()
+    def what_always_holds(self) -> None:
+        self._assert_links_lead_to_whole_generations()
+        assert (self.machine.path / "pyvenv.cfg").is_file()
+        assert (self.machine.path / "bin" / "python").is_file()
+        assert vars(without_times(self.model)) == vars(without_times(self._seen()))
+        if self.model.pending is not None:
+            assert self._now(self.model).is_due() or locks.is_held(self.layout.timer_lock)
+        elif self.model.adopted == YES and self.model.served is not None:
+            assert self.model.served == self.model.place(str(self.model.current))
+        held = self.model.lease
+        if held.state == HELD:
+            assert self.holders.setdefault(held.epoch, held.run) == held.run
+
+    def _assert_links_lead_to_whole_generations(self) -> None:
+        """Each generation has one; `current` and `previous` are among them."""
+        complete = {path.parent.name for path in self.layout.generations.glob("[0-9]*/generation.json")}
+        links = [self.layout.current, self.layout.previous, *self.layout.links.iterdir()]
+        named = [link.readlink().name for link in links if link.is_symlink()]
+        assert {each for each in named if named.count(each) > 1} == set()
+        assert complete <= set(named)
+        assert {str(each) for each in (self.model.current, self.model.previous) if each} <= complete
+
+    def teardown(self) -> None:
+        try:
+            if sys.exc_info()[0] is None:
+                self._settle_and_forget()
+        finally:
+            self.machine.close()
+            self.patches.undo()
+
+    def _settle_and_forget(self) -> None:
+        """Whatever happened: in the end the host can be settled, put back and left as it was found."""
+        self.everybody_leaves()
+        self.mend_services()
+        while self.originals:
+            self.repair(0)
+        self.time_passes(90000)
+        self.recover(False, None)
+        if self.model.lease.state == QUARANTINED:
+            self.clear(None)
+        if self.model.adopted == YES and self.model.current != self.model.adopted_id:
+            first = self.model.adopted_id
+            self._do(rollback.rollback, None, lambda model: model.rollback(None, first), to=first)
+        assert (self.model.pending, self.model.lease.state == QUARANTINED) == (None, False)
+        self.forget("hand", True, None)
+        forget.forget(self.machine.ctx)  # what a killed one had left
+        assert picture(self.folder) == self.before_cudaup
+
+    # how a command is run and judged
+
+    def _do(
+        self,
+        verb: Callable[[Context], Json],
+        epoch: int | None,
+        predict: Callable[[Model], str],
+        fate: int | None = None,
+        **options: object,
+    ) -> None:
+        self._call(verb, self.machine.call(epoch, **options), predict, fate)
+
+    def _call(
+        self, verb: Callable[[Context], Json], call: Context, predict: Callable[[Model], str], fate: int | None
+    ) -> None:
+        self.clock.now += 2  # nothing happens in the same second
+        before, after = self._now(self.model), self._now(self.model)
+        wanted, files = predict(after), listing(self.layout.root)
+        answer = self._answer(verb, call, at=fate)
+        self._go_on()
+        seen = self._seen()
+        if answer == KILLED:
+            assert_cut_short(before, after, seen, by_hand=call.epoch is None)
+        else:
+            assert answer == wanted
+            assert vars(without_times(seen)) == vars(without_times(after))
+        if answer.startswith("refused"):
+            changed = {name for name, _found in listing(self.layout.root).items() ^ files.items()}
+            assert changed <= ({"journal.jsonl"} if call.epoch is not None else {"journal.jsonl", "lease.json"})
+            assert not (changed and answer in FENCED)
+        if seen.current != before.current and verb is not adopt.adopt:
+            self._assert_switched_to_what_verifies(seen)
+        self.model = seen
+        self._note_edits()
+
+    def _answer(
+        self,
+        verb: Callable[[Context], Json],
+        call: Context,
+        *,
+        at: int | None = None,
+        meanwhile: Callable[[], None] | None = None,
+    ) -> str:
+        try:
+            with effects_of(self.folder, at, meanwhile):
+                return in_words(verb(call))
+        except Refused as refusal:
+            return f"refused {refusal.code}"
+        except Failed as failed:
+            return f"failed {failed.code} {failed.data.get('state')}"
+        except Killed:
+            return KILLED
+
+    def _go_on(self) -> None:
+        """What happens beside the host program: jobs run, a timer with nothing to watch ends, cudaup comes again."""
+        while self.systemd.enqueued:
+            self.systemd.start(self.systemd.enqueued.pop())
+        if not self.layout.transit.exists():
+            self.systemd.end_timer()
+        for number, left in enumerate(self.layout.root.parent.glob("*.forgotten-*")):
+            left.rename(left.with_name(f"cudaup.forgotten-{number + 1}"))  # of another process than the next
+        if not self.layout.root.exists():
+            self.machine.install()
+
+    def _assert_switched_to_what_verifies(self, seen: Model) -> None:
+        """Or, when that was the only way back, the host says that it is not proven."""
+        if seen.current is not None and not seen.generations[seen.current].verifies:
+            assert seen.pending or seen.lease.state == QUARANTINED
+
+    # what is there
+
+    def _now(self, model: Model) -> Model:
+        """A copy that knows the time."""
+        copy = model.copy()
+        copy.at, copy.wall = self.clock.now, self.clock.wall()
+        copy.boot, copy.booted = self.clock.boot, self.clock.began
+        return copy
+
+    def _seen(self) -> Model:
+        """The files and processes, read anew; what the host program cannot change is taken over."""
+        seen = self.model.copy()
+        seen.lease, seen.pending = read_lease(self.layout.lease), read_transit(self.layout.transit)
+        seen.current, seen.previous = names(self.layout.current), names(self.layout.previous)
+        seen.adopted, seen.adopted_id = self._adoption()
+        records = (read(path) for path in self.layout.generations.glob("[0-9]*/generation.json"))
+        seen.generations = {record["id"]: self._generation(record) for record in records}
+        seen.served = self.machine.runs_in()
+        last = ending.last(self.layout)
+        is_confirmed = last is not None and last["end"] == ending.CONFIRMED
+        seen.last_confirmed = (last["epoch"], last["generation"]) if last and is_confirmed else None
+        return seen
+
+    def _generation(self, record: Json) -> Generation:
+        is_adopted = record["kind"] == "adopted"
+        env = {} if is_adopted else (self.layout.generations / record["id"] / "env").read_text()
+        return Generation(
+            record["number"],
+            record["digest"],
+            is_adopted,
+            'BREAKS="yes"' in env,
+            record["confirmed"],
+            bool(record.get("failed")),
+            record["proven"] or 0.0,
+            frozenset(self.edits.get(PATH if is_adopted else record["id"], ())),
+        )
+
+    def _adoption(self) -> tuple[str, str]:
+        if not self.layout.adopted.exists():
+            return NO, ""
+        known = read(self.layout.adopted)
+        aside = Path(known["aside"])
+        is_in_place = self.machine.path.is_symlink() and aside.is_dir() and not aside.is_symlink()
+        return YES if is_in_place else HALF, known["generation"]
+
+    def _note_edits(self) -> None:
+        there = {PATH, *self.model.generations}
+        self.edits = {place: kinds for place, kinds in self.edits.items() if place in there}
+        self.originals = {place: files for place, files in self.originals.items() if place in there}
+        self.model.generations = self._seen().generations
+
+    def _tree(self, place: str) -> Path:
+        if place == PATH:
+            aside = self.machine.path.with_name(f".{self.machine.path.name}.{self.model.adopted_id}")
+            return aside if self.model.adopted == YES else self.machine.path
+        return self.layout.generation(place) / "venv"
+
+    def _next_id(self, digest: str, *, but_for: str = "") -> str:
+        numbers = [int(path.name[:4]) for path in self.layout.generations.glob("[0-9]*") if path.name != but_for]
+        return f"{max(numbers, default=0) + 1:04d}-{digest[:6]}"
+
+    def _epoch(self, choice: str) -> int | None:
+        """`now` is who may: the holder, or without one anybody by hand."""
+        held = self.model.lease
+        now = held.epoch if held.state == HELD else None
+        return {"now": now, "hand": None, "old": held.epoch - 1, "future": held.epoch + 1}[choice]
+
+    def _pick_generation(self, pick: int) -> str:
+        known = sorted(self.model.generations)
+        return known[pick % len(known)] if known else "0099-nobody"
+
+    def _pick_another(self, pick: int) -> str:
+        """Than the current one, mostly."""
+        others = sorted(each for each in self.model.generations if each != self.model.current)
+        return others[pick % len(others)] if others and pick else str(self.model.current)
+
+    def _pick_place(self, pick: int) -> str:
+        places = [PATH, *sorted(each for each in self.model.generations if each != self.model.adopted_id)]
+        return places[pick % len(places)]
+
+
+def assert_cut_short(before: Model, after: Model, seen: Model, *, by_hand: bool) -> None:
+    """A killed command left the host before it, after it, or in a transit that can be finished."""
+    assert seen.lease.epoch in {before.lease.epoch, after.lease.epoch, *([before.next_epoch()] if by_hand else [])}
+    if before.lease.state == QUARANTINED != after.lease.state:
+        assert seen.lease.state in {QUARANTINED, after.lease.state}
+    links = (seen.current, seen.previous)
+    if seen.pending:
+        assert seen.current in {seen.pending.origin, seen.pending.target}
+    elif (before.adopted, before.adopted) == (after.adopted, seen.adopted):
+        assert links in {(before.current, before.previous), (after.current, after.previous)}
+    for name, generation in seen.generations.items():
+        was = before.generations.get(name)
+        if was and generation.confirmed and not was.confirmed:
+            assert after.generations[name].confirmed
+
+
+def assert_one_after_the_other(between: Model, after: Model, answers: list[str]) -> None:
+    """`between` is what the second left behind; `answers` are its own, if its moment came, and the first's."""
+    assert KILLED not in answers
+    is_taken_over = between.lease.run == "r-9" and between.pending and between.pending.epoch < between.lease.epoch
+    if is_taken_over and between.pending and between.pending.phase in {"armed", "stopped"}:
+        assert answers[-1].startswith("failed abandoned"), answers
+    assert not ("confirmed" in answers and any(answer.startswith("reverted") for answer in answers))
+    if "confirmed" in answers and not any(answer.startswith("rolled-back") for answer in answers):
+        assert after.current is not None
+        assert after.last_confirmed is not None
+        assert (after.current, after.generations[after.current].confirmed) == (after.last_confirmed[1], True)
+    if not after.pending and HELD in {between.lease.state, after.lease.state}:
+        assert after.lease.state == QUARANTINED or after.generations[str(after.current)].confirmed
+
+
+def in_words(answer: Json) -> str:
+    """The model's answer to the same command."""
+    if "lease" in answer:
+        return f"epoch {answer['lease']['epoch']}"
+    if "removed" in answer:
+        return " ".join(["removed", *sorted(answer["removed"])])
+    if "changed" in answer:
+        return "changed" if answer["changed"] else "unchanged"
+    if "ok" in answer:
+        return "ok" if answer["ok"] else "not ok"
+    state = str(answer.get("state", "not due"))
+    return "settled" if state == "clean" else state
+
+
+def read(path: Path) -> Json:
+    found: Json = json.loads(path.read_text())
+    return found
+
+
+def read_lease(path: Path) -> Lease:
+    if not path.exists():
+        return Lease()
+    found = read(path)
+    return Lease(found["state"], found["epoch"], found["run"], found["ttl_s"], found["renewed"], found["boot_id"])
+
+
+def read_transit(path: Path) -> Pending | None:
+    if not path.exists():
+        return None
+    found = read(path)
+    keys = ("from", "to", "previous", "epoch", "boot_id", "deadline", "ceiling", "phase", "ttl_s")
+    return Pending(*(found[key] for key in keys))
+
+
+def names(link: Path) -> str | None:
+    return link.readlink().name if link.is_symlink() else None
+
+
+def without_times(model: Model) -> Model:
+    """To compare: the moment itself, and when a generation was proven, only have an order."""
+    copy = model.copy()
+    copy.at, copy.wall, copy.boot, copy.booted = 0.0, 0.0, "", 0.0
+    for name, found in copy.generations.items():
+        copy.generations[name] = Generation(**{**vars(found), "proven": float(bool(found.proven))})
+    return copy
+
+
+def listing(folder: Path) -> dict[str, tuple[Any, ...]]:
+    """Everything cudaup keeps, but for what is no content: locks, and files that somebody was killed over writing."""
+    found: dict[str, tuple[Any, ...]] = {}
+    for place, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if name not in {"venv", "ballast"}]
+        for path in (Path(place, name) for name in (*folders, *files) if not name.endswith((".new", "lock"))):
+            info = path.lstat()
+            stamp = (info.st_mtime_ns, info.st_size) if path.name in files else ()
+            found[str(path.relative_to(folder))] = (info.st_mode, names(path), *stamp)
+    return found
+
+
+def picture(folder: Path) -> dict[str, tuple[Any, ...]]:
+    """Of the host without cudaup: every file with its inode, time and content."""
+    found = {}
+    for path in folder.rglob("*"):
+        info = path.lstat()
+        content = path.read_bytes() if path.is_file() else b""
+        is_root = "cudaup" in path.relative_to(folder).parts
+        if not is_root:
+            times = (info.st_mtime_ns,) if path.parent != folder else ()
+            found[str(path.relative_to(folder))] = (info.st_ino, info.st_mode, *times, names(path), content)
+    return found
+
+
+_EXAMPLES = int(os.environ.get("CUDAUP_EXAMPLES", "0"))
+
+HostProgram.TestCase.settings = settings(
+    max_examples=_EXAMPLES or 60,
+    derandomize=not _EXAMPLES,
+    stateful_step_count=50,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    print_blob=True,
+)
+TestHostProgram = HostProgram.TestCase
