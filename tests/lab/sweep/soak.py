@@ -101,5 +101,6 @@ def soak(wanted: Sequence[str], hosts: int, seed: str, minutes: float) -> int:
     crew.work(map(ordeal, wanted or cases(seed, begin + minutes * 60)))
     faults = sum(len(Plan.of(each.name).blows) for each in crew.results)
     print(figures(crew.results))
-    print(f"{len(crew.results)} commands, {faults} faults, {len(crew.bad)} bad, {cost(crew, begin, hosts)}; seed {seed}")
+    told = f"{len(crew.results)} commands, {faults} faults, {len(crew.bad)} bad"
+    print(f"{told}, {cost(crew, begin, hosts)}; seed {seed}")
     return tell_bad(crew, "soak")
