@@ -15,7 +15,6 @@ pytestmark = pytest.mark.lab
 
 NEW = {"msgpack": "1.2.4", "packaging": "26.4"}
 OLD = {"msgpack": "1.0.8", "packaging": "23.2"}
-SHORT = {"lease_s": 5, "ttl_s": 5, "ceiling_s": 60}
 
 
 def is_in_transit(lab: Lab) -> bool:
@@ -27,13 +26,13 @@ def test_a_host_cut_off_after_its_switch_goes_back_alone_and_status_tells_the_tr
 ) -> None:
     lab, cudaup = lab_factory(hosts=1), Cudaup(tmp_path / "state")
     near = ("-i", lab.inventory)
-    run = cudaup.start("apply", "-v", *near, "-s", small_stack(tmp_path, "lost", timers=SHORT), "--yes")
+    run = cudaup.start("apply", "-v", *near, "-s", small_stack(tmp_path, "lost"), "--yes")
     assert run.stderr is not None
     for line in run.stderr:
-        if line.split()[:2] == ["h1", "activate/live-proof"]:
+        if line.split()[:2] == ["h1", "activate/start"]:
             break
-    assert service(lab, "h1")["versions"] == NEW
     lab.fault("h1", "cut")
+    assert lab.run("h1", ["readlink", "/opt/cudaup/current"]).stdout.startswith("generations/0002-")
     assert is_in_transit(lab)
     assert "unreachable" in cudaup.run("status", *near, expect=5)
 
