@@ -637,7 +637,7 @@ def picture(folder: Path) -> dict[str, tuple[Any, ...]]:
 _EXAMPLES = int(os.environ.get("CUDAUP_EXAMPLES", "0"))
 
 HostProgram.TestCase.settings = settings(
-    max_examples=_EXAMPLES or 60,
+    max_examples=_EXAMPLES or 10,
     derandomize=not _EXAMPLES,
     stateful_step_count=50,
     deadline=None,
