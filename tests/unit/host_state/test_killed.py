@@ -1,4 +1,4 @@
-"""What random commands and kills have found (tests/property/test_host_machine.py), each with the right answer."""
+"""What random commands and kills have found, each with the right answer."""
 
 from collections.abc import Callable, Iterator
 
