@@ -162,6 +162,7 @@ def test_what_failed_on_the_way_goes_too(lab_factory: Callable[..., Lab], cudaup
     shell(lab, "systemctl start cudaup-recover || mv /root/p /opt/cudaup/bin/cudaup-host")
     assert "failed" in shell(lab, "systemctl show -p ActiveState cudaup-recover")
 
+    shell(lab, "rm /run/asked")
     assert by_hand(lab, HOST, "lease", "clear")["kind"] == "result"
     assert by_hand(lab, HOST, "forget")["kind"] == "result"
     assert_same(files, picture(lab))
