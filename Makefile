@@ -12,7 +12,7 @@ SHELL := /bin/bash
 HOSTS ?= 8
 MINUTES ?= 5
 
-.PHONY: demo test check unit lab-tests test-real sweep soak format setup setup-dev system clean
+.PHONY: demo test check unit lab-tests test-real sweep sweep-part soak format setup setup-dev system clean
 
 demo: setup
 	@$(if $(SUDO),echo "the lab makes network namespaces and mounts: asking for sudo",:)
@@ -34,10 +34,13 @@ unit: setup-dev
 
 lab-tests: setup-dev
 	@$(if $(SUDO),echo "the lab makes network namespaces and mounts: asking for sudo",:)
-	$(SUDO) $(BIN)/pytest -q tests/lab
+	$(SUDO) $(BIN)/pytest -q tests/lab --ignore tests/lab/test_sweep.py  # until its part of the sweep has its time: `make sweep-part`
 
 test-real: setup-dev  # audits 2.3 GB of wheels as they are on the index; not part of `test`
 	$(BIN)/pytest -q tests/real
+
+sweep-part: setup-dev
+	$(SUDO) $(BIN)/pytest -q tests/lab/test_sweep.py
 
 # Every write of both journals with every fault, on HOSTS lab hosts; and random faults for MINUTES.
 sweep: setup-dev
