@@ -9,8 +9,10 @@ APT_PACKAGES := debootstrap iproute2 nftables openssh-client
 APT_PACKAGES_DEV := openssh-server  # tests start their own sshd on loopback; RUNLEVEL=1 below keeps apt from starting one
 HOST_CODE := src/cudaup/host src/cudaup/smoke src/cudaup/audit
 SHELL := /bin/bash
+HOSTS ?= 8
+MINUTES ?= 5
 
-.PHONY: demo test check unit lab-tests test-real format setup setup-dev system clean
+.PHONY: demo test check unit lab-tests test-real sweep sweep-part soak format setup setup-dev system clean
 
 demo: setup
 	@$(if $(SUDO),echo "the lab makes network namespaces and mounts: asking for sudo",:)
@@ -32,10 +34,20 @@ unit: setup-dev
 
 lab-tests: setup-dev
 	@$(if $(SUDO),echo "the lab makes network namespaces and mounts: asking for sudo",:)
-	$(SUDO) $(BIN)/pytest -q tests/lab
+	$(SUDO) $(BIN)/pytest -q tests/lab --ignore tests/lab/test_sweep.py  # until its part of the sweep has its time: `make sweep-part`
 
 test-real: setup-dev  # audits 2.3 GB of wheels as they are on the index; not part of `test`
 	$(BIN)/pytest -q tests/real
+
+sweep-part: setup-dev
+	$(SUDO) $(BIN)/pytest -q tests/lab/test_sweep.py
+
+# Every write of both journals with every fault, on HOSTS lab hosts; and random faults for MINUTES.
+sweep: setup-dev
+	$(SUDO) $(BIN)/python -m tests.lab.sweep run --hosts $(HOSTS) $(CASES)
+
+soak: setup-dev
+	$(SUDO) $(BIN)/python -m tests.lab.sweep soak --hosts $(HOSTS) --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(CASES)
 
 format: setup-dev
 	$(BIN)/ruff check --fix .

@@ -2,7 +2,8 @@
 
     python bench/audit.py --cuobjdump PATH --libraries FOLDER... --environment FOLDER --wheel FILE...
 
-Each figure is the best of three with a warm page cache. `peak` is the largest resident memory of that process.
+Each figure is the best of three with a warm page cache. `cpu` is processor time, which a busy machine changes less;
+`peak` is the largest resident memory of that process.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 RUNS = 3
 _LIBRARIES = """
@@ -44,27 +46,40 @@ print(time.perf_counter() - start, len(found.files))
 """
 
 
-def ran(code: str, *arguments: str, text: str = "") -> tuple[float, int, float]:
-    """Seconds inside the process, what it counted, and its peak memory in MB."""
-    process = subprocess.Popen([sys.executable, "-c", code, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+class Figure(NamedTuple):
+    """`seconds` inside the process; `cpu_s` and `peak_mb` of the whole of it; `items` is what it printed."""
+
+    seconds: float
+    cpu_s: float
+    peak_mb: float
+    items: int
+
+    def __str__(self) -> str:
+        return f"{self.seconds:.2f} s (cpu {self.cpu_s:.2f} s, peak {self.peak_mb:.0f} MB)"
+
+
+def ran(*arguments: str, text: str = "") -> Figure:
+    start = time.perf_counter()
+    process = subprocess.Popen([sys.executable, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write(text.encode())
     process.stdin.close()
-    seconds, count = process.stdout.read().split()
+    printed = process.stdout.read().split()
     process.stdout.close()
     _pid, status, usage = os.wait4(process.pid, 0)
     process.returncode = status
-    return float(seconds), int(count), usage.ru_maxrss / 1000
+    seconds, count = (float(printed[0]), int(printed[1])) if "-c" in arguments else (time.perf_counter() - start, 0)
+    return Figure(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1000, count)
 
 
-def best(once: Callable[[], tuple[float, int, float]]) -> tuple[float, int, float]:
+def best(once: Callable[[], Figure]) -> Figure:
     return min(once() for _ in range(RUNS))
 
 
 def carrying_code(folders: list[Path]) -> list[Path]:
     """Shared objects with a fatbin section, each file once."""
-    found = {}
+    found: dict[tuple[int, int], Path] = {}
     for path in sorted(path for folder in folders for path in folder.rglob("*.so*") if path.is_file()):
         with path.open("rb") as stream:
             if stream.read(4) == b"\x7fELF" and has_section(path):
@@ -85,32 +100,28 @@ def libraries(folders: list[Path], cuobjdump: Path | None) -> None:
         with path.open("rb") as stream:
             while stream.read(1 << 24):
                 pass
-    seconds, images, peak = best(lambda: ran(_LIBRARIES, text="\n".join(map(str, paths))))
-    print(f"{len(paths)} libraries, {size / 1e9:.1f} GB: audit {seconds:.2f} s, {images} images, peak {peak:.0f} MB")
+    audit = best(lambda: ran("-c", _LIBRARIES, text="\n".join(map(str, paths))))
+    print(f"{len(paths)} libraries, {size / 1e9:.1f} GB, {audit.items} images: audit {audit}")
     if cuobjdump:
         start = time.perf_counter()
         for path in paths:
             for option in ("--list-elf", "--list-ptx"):
                 subprocess.run([str(cuobjdump), option, str(path)], capture_output=True, check=False)
         took = time.perf_counter() - start
-        print(f"    cuobjdump --list-elf and --list-ptx: {took:.1f} s, {took / seconds:.0f} times as long")
+        print(f"    cuobjdump --list-elf and --list-ptx: {took:.1f} s, {took / audit.seconds:.0f} times as long")
 
 
 def environment(folder: Path) -> None:
-    seconds, files, peak = best(lambda: ran(_ENVIRONMENT, str(folder)))
+    audit = best(lambda: ran("-c", _ENVIRONMENT, str(folder)))
     size = sum(path.lstat().st_size for path in folder.rglob("*"))
-    print(f"environment {folder}, {size / 1e9:.1f} GB, {files} binaries: {seconds:.2f} s, peak {peak:.0f} MB")
+    print(f"environment {folder}, {size / 1e9:.1f} GB, {audit.items} binaries: {audit}")
 
 
 def wheel(path: Path) -> None:
-    seconds, _files, peak = best(lambda: ran(_WHEEL, str(path)))
-    took = []
-    for _ in range(RUNS):
-        start = time.perf_counter()
-        subprocess.run([sys.executable, "-m", "zipfile", "-t", str(path)], check=True, stdout=subprocess.DEVNULL)
-        took.append(time.perf_counter() - start)
-    ratio = seconds / min(took)
-    print(f"{path.name}: {seconds:.2f} s, peak {peak:.0f} MB; zipfile -t {min(took):.2f} s, ratio {ratio:.2f}")
+    audit = best(lambda: ran("-c", _WHEEL, str(path)))
+    tested = best(lambda: ran("-m", "zipfile", "-t", str(path)))
+    ratio = audit.cpu_s / tested.cpu_s
+    print(f"{path.name}: audit {audit}; zipfile -t {tested}; {ratio:.2f} times its processor time")
 
 
 def main() -> None:

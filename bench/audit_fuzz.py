@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import sys
 
-import atheris  # type: ignore[import-not-found]
+import atheris  # type: ignore[import-not-found,import-untyped,unused-ignore]  # wherever it can be had
 
 with atheris.instrument_imports():
     from cudaup.audit.binary import read_passing

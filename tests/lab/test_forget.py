@@ -144,8 +144,9 @@ def test_what_failed_on_the_way_goes_too(lab_factory: Callable[..., Lab], cudaup
     """A generation that failed its health, a host in quarantine, a unit that failed, a root that was tried beside."""
     lab = lab_factory()
     files, services = picture(lab), units(lab)
-    sick = small_stack(tmp_path, "sick", health={"command": ["false"], "timeout_s": 1})
-    # The health check fails on the old stack too, so that the way back cannot be proven.
+    # Well before the switch, and never again: so neither the new stack nor the way back can be proven.
+    once = ["sh", "-c", "test ! -e /run/asked && touch /run/asked"]
+    sick = small_stack(tmp_path, "sick", health={"command": once, "timeout_s": 1})
     assert cudaup.outcomes("apply", "-i", lab.inventory, "-s", sick, "--yes", expect=5) == {HOST: "rollback-unproven"}
     refused = by_hand(lab, HOST, "forget")
     assert (refused["kind"], refused["code"]) == ("refused", "quarantined")
@@ -161,6 +162,7 @@ def test_what_failed_on_the_way_goes_too(lab_factory: Callable[..., Lab], cudaup
     shell(lab, "systemctl start cudaup-recover || mv /root/p /opt/cudaup/bin/cudaup-host")
     assert "failed" in shell(lab, "systemctl show -p ActiveState cudaup-recover")
 
+    shell(lab, "rm /run/asked")
     assert by_hand(lab, HOST, "lease", "clear")["kind"] == "result"
     assert by_hand(lab, HOST, "forget")["kind"] == "result"
     assert_same(files, picture(lab))

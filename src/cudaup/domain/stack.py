@@ -15,6 +15,7 @@ from cudaup.domain.platforms import PYTHONS, have_common_platform
 from cudaup.domain.problem import Problem, raise_problems, wrong
 from cudaup.domain.stack_sections import (
     AdoptedEnvironment,
+    AuditGate,
     Gpus,
     Health,
     Hooks,
@@ -49,6 +50,7 @@ class Stack(Value):
     uv: Wheel
     wheels: tuple[Wheel, ...]
     smoke: Smoke
+    audit: AuditGate = AuditGate()
     health: Health = Health()
     timers: Timers = Timers()
     hooks: Hooks = Hooks()

@@ -127,6 +127,15 @@ class HttpHealth(Value):
     timeout_s: Seconds
 
 
+FileName = Annotated[str, Field(min_length=1)]
+
+
+class AuditGate(Value):
+    """Files that must have code for the stack's GPUs; named as docs/audit.md says."""
+
+    require: tuple[FileName, ...] = ()
+
+
 class Health(Value):
     """What says that the service works: an address, a command, or nothing but that its units are active."""
 

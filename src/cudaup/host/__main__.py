@@ -4,6 +4,7 @@ import argparse
 import errno
 import io
 import json
+import math
 import os
 import sys
 import traceback
@@ -19,12 +20,23 @@ from cudaup.host.protocol import (
     EXIT_RESULT,
     Channel,
     Context,
+    CutShort,
     Failed,
     Json,
     Refused,
 )
 
-_DISK_TROUBLE = {errno.ENOSPC: "no-space", errno.EDQUOT: "no-space", errno.EROFS: "unsupported"}
+_BAD_DISK = (
+    "unsupported",
+    "`dmesg` says why the disk cannot be written; once it can (remount, reboot), the same again",
+)
+_FULL_DISK = ("no-space", "free some, for instance with `cudaup-host gc`; then the same again")
+_DISK_TROUBLE = {
+    errno.ENOSPC: _FULL_DISK,
+    errno.EDQUOT: _FULL_DISK,
+    errno.EROFS: _BAD_DISK,
+    errno.EIO: _BAD_DISK,
+}
 
 
 class Verb(NamedTuple):
@@ -34,7 +46,28 @@ class Verb(NamedTuple):
     options: List[str]
 
 
-_JSON: Dict[str, Any] = {"type": json.loads, "metavar": "JSON"}
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise ValueError(text)
+    return value
+
+
+def _object(text: str) -> Json:
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise ValueError(text)  # noqa: TRY004 - argparse tells a ValueError as a bad value
+    return value
+
+
+def _name(text: str) -> str:
+    """Not empty, as an unset variable of a shell is."""
+    if not text.strip():
+        raise ValueError(text)
+    return text
+
+
+_JSON: Dict[str, Any] = {"type": _object, "metavar": "JSON"}
 OPTIONS: Dict[str, Dict[str, Any]] = {
     "--root": {"metavar": "DIR", "type": lambda text: Path(text).absolute()},
     "--dry-run": {"action": "store_true", "help": "say what would be done"},
@@ -43,8 +76,8 @@ OPTIONS: Dict[str, Dict[str, Any]] = {
     "--holder": {},
     "--run": {},
     "--reason": {},
-    "--ttl": {"type": float, "metavar": "SECONDS"},
-    "--ceiling": {"type": float, "metavar": "SECONDS"},
+    "--ttl": {"type": _seconds, "metavar": "SECONDS"},
+    "--ceiling": {"type": _seconds, "metavar": "SECONDS"},
     "--take-over": {"action": "store_true", "help": "of an expired lease, also in the middle of its switch"},
     "--sha256": {},
     "--name": {},
@@ -55,7 +88,7 @@ OPTIONS: Dict[str, Dict[str, Any]] = {
     "--hooks": {**_JSON, "default": {}},
     "--full": {"action": "store_true", "help": "read every file again"},
     "--boot": {"action": "store_true", "help": "called while the host boots, before its services"},
-    "--to": {"metavar": "GEN"},
+    "--to": {"metavar": "GEN", "type": _name},
     "--sm": {"metavar": "SM", "help": "GPU architecture such as 120"},
     "--cuda": {"metavar": "VERSION", "help": "what the driver supports: newer PTX does not count"},
     "path": {"metavar": "PATH"},
@@ -113,9 +146,9 @@ def _answer(channel: Channel, argv: List[str], root: str, stdin: BinaryIO) -> in
     os.umask(0o022)  # whatever the caller's: nobody else may write to what we make, and services may read it
     try:
         options = vars(_parser(root).parse_args(argv))
-        verb = options.pop("verb_function")
+        verb, root = options.pop("verb_function"), options.pop("root")
         ctx = Context(
-            root=Path(options.pop("root")),
+            root=Path(root),
             channel=channel,
             stdin=stdin,
             epoch=options.pop("epoch", None),
@@ -130,16 +163,17 @@ def _answer(channel: Channel, argv: List[str], root: str, stdin: BinaryIO) -> in
         channel.send({"kind": "failed", "code": failure.code, "text": failure.text, "data": failure.data})
         return EXIT_FAILED
     except OSError as error:
-        return _no_bug(channel, error, Layout(Path(root)))
+        return _no_bug(channel, error, argv, Layout(Path(root)))
     except Exception:  # noqa: BLE001 - the top level: a bug becomes an answer too
         channel.send({"kind": "broken", "text": traceback.format_exc()})
         return EXIT_BROKEN
     return EXIT_RESULT
 
 
-def _no_bug(channel: Channel, error: OSError, layout: Layout) -> int:
+def _no_bug(channel: Channel, error: OSError, argv: List[str], layout: Layout) -> int:
     """A full or read-only disk, or no right to write: the host's state, told in one line."""
     answer: Json
+    trouble = f"{error.strerror}: `{error.filename}`" if error.filename else str(error.strerror)
     if error.errno in {errno.EACCES, errno.EPERM} and os.geteuid() != 0:
         text = f"this needs root, and runs as user id {os.geteuid()}: {error}"
         answer = {
@@ -152,11 +186,22 @@ def _no_bug(channel: Channel, error: OSError, layout: Layout) -> int:
         channel.send({"kind": "broken", "text": traceback.format_exc()})
         return EXIT_BROKEN
     elif layout.transit.exists():
-        answer = {"kind": "failed", "code": "disk", "text": str(error), "data": {"state": "in-transit"}}
+        text = f"`{argv[0]}` cannot go on: {trouble}; the host is in transit, and its timer goes on trying"
+        answer = {"kind": "failed", "code": "disk", "text": text, "data": {"state": "in-transit"}}
+    elif isinstance(error, CutShort):
+        text = f"`{argv[0]}` was cut short: {trouble}"
+        answer = {"kind": "failed", "code": "disk", "text": text, "data": {"state": "cut-short"}}
     else:
-        answer = {"kind": "refused", "code": _DISK_TROUBLE[error.errno], "text": str(error), "fix": "see to the disk"}
+        code, fix = _DISK_TROUBLE[error.errno]
+        text = f"`{argv[0]}` was not begun: {trouble}; nothing was stopped or changed{_where(layout)}"
+        answer = {"kind": "refused", "code": code, "text": text, "fix": fix}
     channel.send(answer)
     return EXIT_FAILED if answer["kind"] == "failed" else EXIT_REFUSED
+
+
+def _where(layout: Layout) -> str:
+    current = import_module("cudaup.host.generations").current_id(layout)
+    return f", the host stays on {current}" if current else ""
 
 
 def _parser(root: str) -> _Parser:

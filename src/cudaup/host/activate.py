@@ -18,12 +18,14 @@ from cudaup.host import (
     proof,
     revert,
     services,
+    smoke,
     transit,
     units,
 )
 from cudaup.host.fence import Mutation
 from cudaup.host.protocol import Context, Failed, Json, Refused
 from cudaup.host.services import Affected
+from cudaup.host.systemd import never
 from cudaup.host.transit import Transit
 
 STEPS = ("verify", "arm", "drain", "stop", "baseline", "smoke", "switch", "start", "health", "live-proof", "bench")
@@ -65,7 +67,11 @@ def activate(ctx: Context) -> Json:
     """The verb `activate`. Raises Failed with the state after its own revert."""
     target = str(ctx.options["generation"])
     if ctx.dry_run:
-        return {"would": list(STEPS), "from": generations.current_id(ctx.layout), "to": target}
+        guards.require_settled(ctx)
+        origin = generations.current_id(ctx.layout)
+        if origin != target:
+            _verified(ctx, target)
+        return {"would": list(STEPS) if origin != target else "nothing", "from": origin, "to": target}
     with fence.mutation(ctx, "activate", {"to": target}) as change:
         guards.require_settled(ctx)
         if generations.current_id(ctx.layout) == target:
@@ -93,10 +99,24 @@ def _verified(ctx: Context, target: str) -> Affected:
     guards.require_way_back(ctx, origin)
     guards.require_verified(ctx, target)
     hooks.require_usable(ctx.options["hooks"])
+    smoke.require_usable(ctx.options["suite"])
+    health.require_usable(ctx.options["health"])
     affected = services.affected(ctx, origin, ctx.options["hooks"])
+    _require_healthy_now(ctx, affected)
     if affected.left_down:
         ctx.channel.event("verify", "note", f"down, and left so: {', '.join(affected.left_down)}")
     return affected
+
+
+def _require_healthy_now(ctx: Context, affected: Affected) -> None:
+    """A check that the old stack does not pass either would only cost an outage, and a way back without its proof."""
+    wanted = ctx.options["health"]
+    if health.is_asked(wanted):
+        try:
+            health.require(ctx, affected.units, wanted, never)
+        except Failed as error:
+            fix = "correct `health` in the stack, or see to the service"
+            raise Refused("unhealthy", f"before the switch: {error.text}", fix) from error
 
 
 def _arm(ctx: Context, change: Mutation, target: str, affected: Affected) -> Transit:
@@ -120,12 +140,13 @@ def _arm(ctx: Context, change: Mutation, target: str, affected: Affected) -> Tra
         health=ctx.options["health"],
         hooks=ctx.options["hooks"],
     )
-    with change.step("arm", transit.as_json(pending)):
+    with change.step(ending.ARM, transit.as_json(pending)):
+        deadman.start(ctx, change.seq)
         ballast.lay(ctx.layout)
         generations.update(ctx.layout, target, suite=pending.suite, health=pending.health, hooks=pending.hooks)
-        units.install_drop_ins(ctx, (*affected.units, *affected.left_down))
         adoption.remember_units(ctx.layout, affected.units)
-        deadman.begin(ctx, change, pending)
+        units.install_drop_ins(ctx, (*affected.units, *affected.left_down))
+        deadman.begin(ctx, pending)
     return pending
 
 
@@ -176,7 +197,7 @@ def _gone_back(attempt: Attempt, error: BaseException) -> Union[Failed, Refused]
     why = f"{attempt.step}: {error or type(error).__name__}"
     ctx.channel.event(attempt.step, "failed", why)
     if attempt.step == hooks.DRAIN and not hooks.problems_of(ctx, pending.hooks, hooks.UNDRAIN):
-        ending.end(ctx.layout, attempt.change, pending, ending.REFUSED)
+        ending.end(ctx, attempt.change, pending, ending.REFUSED)
         return Refused("drain", f"{why}; nothing was stopped, and the drain is undone", "see why it does not drain")
     try:
         outcome = revert.revert(ctx, attempt.change, pending, why)

@@ -41,7 +41,7 @@ def settle(ctx: Context) -> List[str]:
     known = adoption.read(ctx.layout)
     if known is None or known.is_in_place(ctx.layout):
         return []
-    _undo(ctx.layout, known)
+    _undo(ctx, known)
     return [f"undid the half-made adopt of `{known.path}`"]
 
 
@@ -89,7 +89,7 @@ def _adopt(ctx: Context, change: Mutation, path: Path) -> Adoption:
     with opened_dir(path.parent) as folder, opened_dir(path) as sealed:
         _make_generation(ctx, known, described)
         with change.step("adopt-exchange", {"path": str(path), "aside": str(aside), "generation": generation_id}):
-            _exchange(layout, known, folder, sealed)
+            _exchange(ctx, known, folder, sealed)
     units.install_drop_ins(ctx, known.units)
     return known
 
@@ -118,19 +118,19 @@ def _make_generation(ctx: Context, known: Adoption, described: Json) -> None:
     generations.make_first(layout, known.generation)
 
 
-def _exchange(layout: Layout, known: Adoption, folder: int, sealed: int) -> None:
+def _exchange(ctx: Context, known: Adoption, folder: int, sealed: int) -> None:
     """In the opened parent. `sealed` is the directory that was sealed; any other stays where it is."""
     name, aside, link = (path.name for path in (Path(known.path), Path(known.aside), _next_link(known)))
-    os.symlink(adoption.link_text(layout), link, dir_fd=folder)
+    os.symlink(adoption.link_text(ctx.layout), link, dir_fd=folder)
     os.replace(link, aside, src_dir_fd=folder, dst_dir_fd=folder)
     os.fsync(folder)
     if not os.path.samestat(os.fstat(sealed), os.stat(name, dir_fd=folder, follow_symlinks=False)):
-        _undo(layout, known)
+        _undo(ctx, known)
         raise Refused("unsafe", f"`{known.path}` was replaced while it was read", "see by whom, then adopt it again")
     try:
         exchange_in(folder, name, folder, aside)
     except OSError as error:
-        _undo(layout, known)
+        _undo(ctx, known)
         hint = "overlayfs cannot move a directory of its lower layer" if error.errno == errno.EXDEV else ""
         raise Refused("unsafe", f"`{known.path}` cannot be moved aside: {error.strerror}", hint) from error
     os.fsync(folder)
@@ -140,9 +140,11 @@ def _next_link(known: Adoption) -> Path:
     return Path(known.aside + ".new")
 
 
-def _undo(layout: Layout, known: Adoption) -> None:
-    """Of an adopt that did not get to its exchange."""
+def _undo(ctx: Context, known: Adoption) -> None:
+    """Of an adopt that did not get to its exchange, or of a forget that did not get to its end."""
+    layout = ctx.layout
     put_back(layout, known)
+    units.remove_drop_ins(ctx, known.units)
     if generations.current_id(layout) == known.generation:
         layout.current.unlink()
         fsync_dir(layout.root)

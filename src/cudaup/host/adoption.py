@@ -1,12 +1,11 @@
 """adopted.json: the path that follows `current`, where its directory lies now, and the units that run from it."""
 
-import json
 import os
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import List, Optional, Sequence, Tuple
 
-from cudaup.host.files import read_own, write_json
+from cudaup.host.files import read_state, write_json
 from cudaup.host.layout import Layout
 from cudaup.host.protocol import Json
 
@@ -44,7 +43,7 @@ def leads_to(path: Path, layout: Layout) -> bool:
 
 def read(layout: Layout) -> Optional[Adoption]:
     try:
-        found = json.loads(read_own(layout.adopted).decode())
+        found = read_state(layout.adopted)
     except (FileNotFoundError, NotADirectoryError):
         return None
     return Adoption(**{**found, "units": tuple(found["units"])})

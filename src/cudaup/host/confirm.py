@@ -21,7 +21,7 @@ def confirm(ctx: Context) -> Json:
             return _confirmed_before(ctx, change)
         _require_confirmable(ctx, pending)
         generations.update(layout, pending.target, confirmed=True, proven=ctx.clock.wall(), failed=None)
-        ending.end(layout, change, pending, ending.CONFIRMED)
+        ending.end(ctx, change, pending, ending.CONFIRMED)
     return {"state": "confirmed", "generation": pending.target}
 
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import List, Sequence
 
 from cudaup.host import fence, install, lease, locks, revert, transit
-from cudaup.host.fence import Mutation
 from cudaup.host.layout import Layout
 from cudaup.host.protocol import Context, Json, Refused
 from cudaup.host.transit import Transit
@@ -27,20 +26,22 @@ _HANGS_AFTER_S = 150
 _REVERT_HANGS_AFTER_S = 900
 
 
-def begin(ctx: Context, change: Mutation, pending: Transit, *, is_needed: bool = True) -> None:
-    """The timer first, then the transit it watches: there is never one without the other, unless it is not needed."""
-    try:
-        _start(ctx, change.seq)
-    except Refused as error:
-        if is_needed:
-            raise
-        ctx.channel.event("arm", "note", f"no timer: {error.text}")
+def begin(ctx: Context, pending: Transit) -> None:
+    """The transit, for a timer that lives already: it ends when it finds neither a transit nor anybody at work."""
     with lease.guarded(ctx):
         transit.write(ctx.layout, pending)
 
 
-def _start(ctx: Context, number: int) -> None:
-    """Start the timer and wait until it lives. Refused `unsupported` when it does not; nothing is armed before."""
+def start_if_it_does(ctx: Context, number: int) -> None:
+    """For going back: that must not fail for want of a timer. Of a crash without one `recover` takes care."""
+    try:
+        start(ctx, number)
+    except Refused as error:
+        ctx.channel.event("arm", "note", f"no timer: {error.text}")
+
+
+def start(ctx: Context, number: int) -> None:
+    """Start the timer and wait until it lives. Refused `unsupported` when it does not; nothing is changed before."""
     argv = _argv(ctx)
     install.require_same(ctx.layout)
     if ctx.systemd.is_running():

@@ -9,7 +9,7 @@ from cudaup.host import ballast, lease
 from cudaup.host.journal import Journal
 from cudaup.host.locks import held
 from cudaup.host.mounts import prepare_root
-from cudaup.host.protocol import Context, Json
+from cudaup.host.protocol import Context, CutShort, Json
 
 _WAIT_S = 10
 _BY_HAND_TTL_S = 4 * 3600  # longer than anything a person waits for; a dead process's is void at once
@@ -37,9 +37,9 @@ def mutation(
 ) -> Iterator[Mutation]:
     """Hold the host for one change.
 
-    Refused `busy`, `stale-epoch`, `lease-held`, `quarantined` or `unsafe`. `own_right` is for putting the host back:
-    the timer, recovery after a boot and a rollback by hand in transit need nobody's lease, and a mode that somebody
-    changed meanwhile does not keep them from it.
+    Refused `busy`, `stale-epoch`, `lease-held`, `quarantined` or `unsafe`; raises CutShort for an OSError within.
+    `own_right` is for putting the host back: the timer, recovery after a boot and a rollback by hand in transit need
+    nobody's lease, and a mode that somebody changed meanwhile does not keep them from it.
     """
     if not own_right:
         prepare_root(ctx.layout)
@@ -49,7 +49,10 @@ def mutation(
         journal.shorten()
         seq = journal.intent(op, epoch, detail)
         with _outcome(journal, seq):
-            yield Mutation(seq, epoch, journal)
+            try:
+                yield Mutation(seq, epoch, journal)
+            except OSError as error:
+                raise CutShort(error.errno, error.strerror, error.filename) from error
 
 
 @contextmanager

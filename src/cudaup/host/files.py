@@ -57,6 +57,17 @@ def read_own(path: Path) -> bytes:
         return stream.read()
 
 
+def read_state(path: Path) -> Any:
+    """A record that cudaup wrote. FileNotFoundError; Refused `damaged` when somebody else, or a disk, wrote over it."""
+    try:
+        found = json.loads(read_own(path).decode())
+    except ValueError as error:
+        raise Refused("damaged", f"`{path}` is not what was written: {error}", "restore it, or look why") from error
+    if not isinstance(found, dict):
+        raise Refused("damaged", f"`{path}` is not what was written: {type(found).__name__}", "restore it, or look why")
+    return found
+
+
 def fsync_dir(path: Path) -> None:
     with opened_dir(path) as fd:
         os.fsync(fd)
@@ -111,6 +122,15 @@ def _take(reserve: Path, name: str, folder: int) -> bool:
         with suppress(FileNotFoundError):  # another process took it
             os.replace(str(spare), name, dst_dir_fd=folder)
             return True
+    return False
+
+
+def give_up_one(reserve: Path) -> bool:
+    """Whether there was still a file to remove, whose blocks anybody can have now."""
+    for spare in reserve.glob("*"):
+        spare.unlink(missing_ok=True)
+        sync_filesystem(reserve)  # btrfs frees nothing before
+        return True
     return False
 
 

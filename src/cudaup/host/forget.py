@@ -19,24 +19,26 @@ def forget(ctx: Context) -> Json:
     if not layout.root.is_dir():
         return {"changed": bool(_sweep(layout)), "undone": []}
     if ctx.dry_run:
+        _require_possible(ctx)
         return {"would": _work(ctx)}
     with fence.mutation(ctx, "forget", {}):
-        guards.require_settled(ctx)
-        _require_unused(ctx)
+        _require_possible(ctx)
         undone = _work(ctx)
         known = adoption.read(layout)
         if known is not None:
             adopt.put_back(layout, known, also_when_gone=True)
-        units.remove_all(ctx)
-        units.sweep(ctx, known.units if known is not None else ())
+        names = known.units if known is not None else ()
+        units.remove_all(ctx, names)
+        units.sweep(ctx, names)
         layout.root.rename(_doomed(layout))  # from here on there is no cudaup on this host
         fsync_dir(layout.root.parent)
     _sweep(layout)
     return {"changed": True, "undone": undone}
 
 
-def _require_unused(ctx: Context) -> None:
+def _require_possible(ctx: Context) -> None:
     """Processes on the adopted directory may go on: it stays where they have it open."""
+    guards.require_settled(ctx)
     layout = ctx.layout
     known = adoption.read(layout)
     is_elsewhere = known and known.is_in_place(layout) and generations.current_id(layout) != known.generation

@@ -5,12 +5,11 @@ links, so it needs no free space and no new inode, and a crash leaves a whole st
 """
 
 import itertools
-import json
 import os
 from pathlib import Path
 from typing import Any, List, Optional
 
-from cudaup.host.files import exchange, fsync_dir, read_own, write_json
+from cudaup.host.files import exchange, fsync_dir, read_state, write_json
 from cudaup.host.layout import Layout
 from cudaup.host.protocol import Context, Json, Refused
 
@@ -38,8 +37,8 @@ def load(layout: Layout, generation_id: str) -> Json:
 def find(layout: Layout, generation_id: str) -> Optional[Json]:
     """Its record; None for one that is not there, or not whole."""
     try:
-        record: Json = json.loads(read_own(layout.generation(generation_id) / _RECORD).decode())
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+        record: Json = read_state(layout.generation(generation_id) / _RECORD)
+    except (FileNotFoundError, NotADirectoryError, Refused):
         return None
     return record
 
@@ -115,9 +114,11 @@ def remove_link(layout: Layout, generation_id: str) -> None:
 
 
 def make_first(layout: Layout, generation_id: str) -> None:
-    """`current` names a generation for the first time."""
+    """`current` names what is adopted, whatever a forget cut short has left there: nobody follows it yet."""
     if current_id(layout) is None:
         _take_spare(layout, generation_id, layout.current)
+    else:
+        switch(layout, generation_id)
 
 
 def switch(layout: Layout, target: str) -> None:

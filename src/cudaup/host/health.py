@@ -1,32 +1,50 @@
-"""Whether the services answer: an HTTP address, a command, or, with neither, units that stay up."""
+"""Whether the services answer: an HTTP address or a command where the stack names one, and units that stay up."""
 
 import http.client
+import math
 from typing import Callable, Optional, Sequence
 from urllib.parse import urlsplit
 
 from cudaup.host import command
-from cudaup.host.protocol import Context, Failed, Json
+from cudaup.host.protocol import Context, Failed, Json, Refused
 from cudaup.host.systemd import ShouldStop
 
 _POLL_S = 0.25
-_STAYS_UP_S = 2
+_STAYS_UP_S = 3
 _DEFAULT_LIMIT_S = 20
 _ANSWER_LIMIT_S = 5
+_SHAPE = '{}, {"http": {"url": "http://...", "timeout_s": S}} or {"command": [ARG, ...], "timeout_s": S}'
 
 
-def require(ctx: Context, units: Sequence[str], wanted: Json, should_stop: ShouldStop) -> str:
-    """What was seen. Raises Failed `health` with the last thing that was wrong."""
+def require_usable(wanted: Json) -> None:
+    """Refused `usage`: what is found out only when its turn comes has stopped the service for nothing."""
+    http_wanted, argv = wanted.get("http", {}), wanted.get("command", [])
+    try:
+        limits = [float(each.get("timeout_s", _DEFAULT_LIMIT_S)) for each in (wanted, http_wanted)]
+        is_known = set(wanted) <= {"http", "command", "timeout_s"} and set(http_wanted) <= {"url", "timeout_s"}
+        parts = urlsplit(http_wanted.get("url", "http://host"))
+        is_plain = parts.scheme == "http" and bool(parts.hostname) and (parts.port or 80) > 0
+        is_program = isinstance(argv, list) and all(isinstance(word, str) for word in argv)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise Refused("usage", f"health: {error}", _SHAPE) from error
+    if not (is_known and is_plain and is_program and all(0 < limit < math.inf for limit in limits)):
+        raise Refused("usage", f"health: {wanted} cannot be asked", _SHAPE)
+
+
+def is_asked(wanted: Json) -> bool:
+    return bool(wanted.get("http") or wanted.get("command"))
+
+
+def require(ctx: Context, units: Sequence[str], wanted: Json, should_stop: ShouldStop) -> None:
+    """Raises Failed `health` with the last thing that was wrong."""
     http_wanted, argv = wanted.get("http"), wanted.get("command")
     if http_wanted:
         url = str(http_wanted["url"])
         _poll(ctx, lambda: _ask(url), float(http_wanted.get("timeout_s", _DEFAULT_LIMIT_S)), should_stop)
-        return f"`{url}` answers"
     if argv:
         limit_s = float(wanted.get("timeout_s", _DEFAULT_LIMIT_S))
         _poll(ctx, lambda: _run(argv, limit_s, should_stop), limit_s, should_stop)
-        return f"`{' '.join(argv)}` succeeds"
-    _stays_up(ctx, units, should_stop)
-    return f"{len(units)} units stay up"
+    _stays_up(ctx, units, should_stop)  # the others too, which nobody asks
 
 
 def _poll(ctx: Context, look: Callable[[], Optional[str]], limit_s: float, should_stop: ShouldStop) -> None:

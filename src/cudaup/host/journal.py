@@ -11,26 +11,28 @@ from contextlib import contextmanager, suppress
 from typing import Dict, Iterator, List, Optional
 
 from cudaup.host.clock import SYSTEM_CLOCK, Clock
-from cudaup.host.files import allocate, exchange, fsync_dir, open_own, read_own, write_atomic
+from cudaup.host.files import FULL, allocate, exchange, fsync_dir, give_up_one, open_own, read_own, write_atomic
 from cudaup.host.layout import Layout
 from cudaup.host.protocol import Json
 
 INTENT, DONE, FAILED = "intent", "done", "failed"
 _AHEAD_BYTES = 64 << 10
-_LONG_BYTES = 256 << 10  # it is read whole for each record, also in the middle of a switch
+_LONG_BYTES = 128 << 10  # it is read whole for each intent, also in the middle of a switch
 
 
 class Journal:
     def __init__(self, layout: Layout, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._path, self._older = layout.journal, layout.older_journal
+        self._path, self._older, self._reserve = layout.journal, layout.older_journal, layout.ballast
         self._clock = clock
+        self._begun: Dict[int, Json] = {}
 
     def intent(self, op: str, epoch: int, detail: Json) -> int:
         """Say what is about to be done; returns the number its outcome refers to."""
         with self._opened() as fd:
             entries = _parse(_content(fd))
             seq = max((entry["seq"] for entry in entries), default=0) + 1
-            self._append(fd, {"seq": seq, "epoch": epoch, "op": op, "phase": INTENT, "detail": detail})
+            self._begun[seq] = {"seq": seq, "epoch": epoch, "op": op}
+            self._append(fd, {**self._begun[seq], "phase": INTENT, "detail": detail})
         return seq
 
     def done(self, seq: int, detail: Optional[Json] = None) -> None:
@@ -64,9 +66,8 @@ class Journal:
 
     def _outcome(self, seq: int, phase: str, detail: Optional[Json]) -> None:
         with self._opened() as fd:
-            intent = next(entry for entry in _parse(_content(fd)) if entry["seq"] == seq and entry["phase"] == INTENT)
-            entry = {"seq": seq, "epoch": intent["epoch"], "op": intent["op"], "phase": phase, "detail": detail or {}}
-            self._append(fd, entry)
+            begun = self._begun.get(seq) or _intent(_parse(_content(fd)), seq)
+            self._append(fd, {**begun, "phase": phase, "detail": detail or {}})
 
     @contextmanager
     def _opened(self) -> Iterator[int]:
@@ -103,15 +104,29 @@ class Journal:
             line = b"\n" + line  # the line before was torn: close it off
         view = memoryview(line)
         while view:
-            view = view[os.write(fd, view) :]
+            view = view[self._written(fd, view) :]
         os.fsync(fd)
+
+    def _written(self, fd: int, view: memoryview) -> int:
+        try:
+            return os.write(fd, view)
+        except OSError as error:  # allocated or not: btrfs and its like never write where they wrote before
+            if error.errno not in FULL or not give_up_one(self._reserve):
+                raise
+        return self._written(fd, view)
 
 
 def _still_asked_for(entries: List[Json]) -> List[Json]:
-    """The last record of each kind (so also the highest number), each with its outcome if it has one."""
-    last = {entry["op"]: entry["seq"] for entry in entries if entry["phase"] == INTENT}
+    """The last of each kind that was begun (so also the highest number), that was done, and that failed."""
+    last = {(entry["op"], entry["phase"]): entry["seq"] for entry in entries}
     wanted = {*last.values(), *(entry["seq"] for entry in _open_of(entries))}
     return [entry for entry in entries if entry["seq"] in wanted]
+
+
+def _intent(entries: List[Json], seq: int) -> Json:
+    """What another process began, as recovery finds it."""
+    found = next(entry for entry in entries if entry["seq"] == seq and entry["phase"] == INTENT)
+    return {key: found[key] for key in ("seq", "epoch", "op")}
 
 
 def _open_of(entries: List[Json]) -> List[Json]:
@@ -143,4 +158,4 @@ def _parse_line(line: bytes) -> Optional[Json]:
         entry: Json = json.loads(line.decode())
     except ValueError:
         return None
-    return entry
+    return entry if isinstance(entry, dict) and "seq" in entry else None

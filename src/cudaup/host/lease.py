@@ -1,13 +1,12 @@
 """The per-host exclusive lease and its fencing epoch. Whoever holds the newest epoch may change the host."""
 
-import json
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Iterator
 
 from cudaup.host import transit
 from cudaup.host.clock import Clock
-from cudaup.host.files import read_own, write_json
+from cudaup.host.files import read_state, write_json
 from cudaup.host.journal import Journal
 from cudaup.host.layout import Layout
 from cudaup.host.locks import held, is_held
@@ -64,10 +63,14 @@ class Claim:
 
 
 def read(layout: Layout) -> Lease:
+    """One that is damaged is a quarantine: who held it is not known, and a person can end it."""
     try:
-        return Lease(**json.loads(read_own(layout.lease).decode()))
+        return Lease(**read_state(layout.lease))
     except FileNotFoundError:
         return Lease()
+    except (Refused, TypeError) as error:
+        last = max((entry["epoch"] for entry in Journal(layout).entries()), default=0)
+        return Lease(state=QUARANTINED, epoch=last, reason=f"`{layout.lease}` is damaged: {error}")
 
 
 @contextmanager
@@ -86,7 +89,7 @@ def granted(now: Lease, claim: Claim, clock: Clock, *, in_transit: bool) -> Leas
         _require_expired(now, claim, clock, in_transit=in_transit)
     return Lease(
         state=HELD,
-        epoch=now.epoch if is_same else now.epoch + 1,
+        epoch=now.epoch if is_same else _next_epoch(now, clock),
         holder=claim.holder,
         run=claim.run,
         reason=claim.reason,
@@ -95,6 +98,11 @@ def granted(now: Lease, claim: Claim, clock: Clock, *, in_transit: bool) -> Leas
         boot_id=clock.boot_id(),
         renewed=clock.monotonic(),
     )
+
+
+def _next_epoch(now: Lease, clock: Clock) -> int:
+    """A root's first is the time: made anew after a `forget`, it must not hand out what an old holder still has."""
+    return now.epoch + 1 if now.epoch else int(clock.wall())
 
 
 def _require_expired(now: Lease, claim: Claim, clock: Clock, *, in_transit: bool) -> None:
@@ -108,7 +116,12 @@ def _require_expired(now: Lease, claim: Claim, clock: Clock, *, in_transit: bool
 
 def show(ctx: Context) -> Json:
     """The verb `lease show`."""
-    return {"lease": read(ctx.layout).as_json(ctx.clock)}
+    return {"lease": in_force(ctx).as_json(ctx.clock)}
+
+
+def in_force(ctx: Context) -> Lease:
+    """The lease as `take` would find it."""
+    return _without_dead_hand(ctx, read(ctx.layout))
 
 
 def take(ctx: Context) -> Json:
@@ -168,7 +181,7 @@ def clear(ctx: Context) -> Json:
             raise Refused("not-found", f"the host is not in quarantine: its lease is {now.state}")
         if ctx.layout.transit.exists():
             raise Refused("in-transit", "the host is between two generations", "`cudaup-host recover` settles it")
-        after = replace(freed(now), epoch=now.epoch + 1)
+        after = replace(freed(now), epoch=_next_epoch(now, ctx.clock))
         if ctx.dry_run:
             return _would(ctx, "end the quarantine", after)
         store(ctx, "lease-clear", after)

@@ -19,7 +19,7 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 from cudaup.host import generations, interpreter
 from cudaup.host.files import read_own, sha256_file, write_json
 from cudaup.host.layout import Layout
-from cudaup.host.protocol import Context, Json, Refused
+from cudaup.host.protocol import Context, Failed, Json, Refused
 
 MANIFEST = "manifest.json"
 _TOP_LEVEL_IGNORED = frozenset({"cache", "generation.json", MANIFEST, f".{MANIFEST}.new", ".generation.json.new"})
@@ -79,8 +79,11 @@ def seal(generation: Path, digests: Digests) -> Dict[str, Json]:
 
 
 def verify(ctx: Context) -> Json:
-    """The verb `verify`."""
-    return check(ctx.layout, generations.asked(ctx), full=ctx.options["full"])
+    """The verb `verify`. Raises Failed `not-verified` with the report: a shell's `&&` goes by the exit status."""
+    report = check(ctx.layout, generations.asked(ctx), full=ctx.options["full"])
+    if not report["ok"]:
+        raise Failed("not-verified", f"{report['generation']} is not what was recorded", report)
+    return report
 
 
 def check(layout: Layout, generation_id: str, *, full: bool) -> Json:

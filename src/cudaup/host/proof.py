@@ -3,7 +3,7 @@
 from typing import List, NamedTuple, Optional
 
 from cudaup.host import generations, gpu, interpreter, smoke
-from cudaup.host.protocol import Context, Json
+from cudaup.host.protocol import Context, Failed, Json
 from cudaup.host.systemd import ShouldStop, never
 
 _RECORD_CASE = "record"
@@ -28,10 +28,15 @@ class Proof(NamedTuple):
 
 
 def smoke_by_name(ctx: Context) -> Json:
-    """The verb `smoke`: by the suite that was given, or the generation's own."""
+    """The verb `smoke`: by the suite that was given, or the generation's own. Raises Failed `smoke` with the cases."""
     generation_id = generations.asked(ctx)
-    done = run(ctx, generation_id, ctx.options["suite"] or suite_of(ctx, generation_id, {}), never)
-    return {"generation": generation_id, "cases": done.cases, "passed": done.is_proven}
+    suite = ctx.options["suite"] or suite_of(ctx, generation_id, {})
+    smoke.require_usable(suite)
+    done = run(ctx, generation_id, suite, never)
+    answer = {"generation": generation_id, "cases": done.cases, "passed": done.is_proven}
+    if not done.is_proven:
+        raise Failed("smoke", "; ".join(done.objections(suite)), answer)
+    return answer
 
 
 def suite_of(ctx: Context, generation_id: str, fallback: Json) -> Json:

@@ -38,6 +38,10 @@ class Failed(Exception):
         self.data = data or {}
 
 
+class CutShort(OSError):
+    """A change that had begun when the disk failed it: something of it may be done."""
+
+
 class Channel:
     """Writes the objects. A reader that went away must never stop a revert, so write errors are swallowed."""
 

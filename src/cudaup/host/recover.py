@@ -42,6 +42,7 @@ def _settle(ctx: Context, change: Mutation, *, is_boot: bool) -> Json:
         state = "in-transit"
         actions.append(f"goes back from {pending.target} to {pending.origin}; the timer proves it")
     elif pending is not None:
+        deadman.start_if_it_does(ctx, change.seq)  # the one before may be gone, and this may be killed too
         outcome = revert.revert(ctx, change, pending, f"found in phase {pending.phase}")
         state = outcome.state
         actions += [f"went back from {pending.target} to {pending.origin}", *outcome.problems]

@@ -6,9 +6,22 @@ Every step may be done already; a revert cut short is simply done again.
 from dataclasses import replace
 from typing import List, NamedTuple
 
-from cudaup.host import adoption, ending, evidence, generations, health, hooks, lease, live, proof, services, transit
+from cudaup.host import (
+    adoption,
+    ending,
+    evidence,
+    generations,
+    guards,
+    health,
+    hooks,
+    lease,
+    live,
+    proof,
+    services,
+    transit,
+)
 from cudaup.host.fence import Mutation
-from cudaup.host.protocol import Context, Failed, Json
+from cudaup.host.protocol import Context, Failed, Json, Refused
 from cudaup.host.systemd import never
 from cudaup.host.transit import Transit
 
@@ -96,6 +109,7 @@ def _vacated(ctx: Context, pending: Transit) -> List[str]:
 
 
 def _proven(ctx: Context, pending: Transit, problems: List[str]) -> Reverted:
+    problems = [*problems, *_edits(ctx, pending.origin)]
     down = []
     try:
         services.start(ctx, pending.order)
@@ -120,6 +134,15 @@ def _undrained(ctx: Context, pending: Transit, outcome: Reverted) -> Reverted:
     return outcome._replace(verdict=UNPROVEN if problems else outcome.verdict, problems=problems)
 
 
+def _edits(ctx: Context, generation_id: str) -> List[str]:
+    """It was whole when the switch began; there is no other way back, but what was edited since is not proven."""
+    try:
+        guards.require_way_back(ctx, generation_id)
+    except Refused as refusal:
+        return [refusal.text]
+    return []
+
+
 def _live_problems(ctx: Context, pending: Transit) -> List[str]:
     try:
         health.require(ctx, pending.units, pending.health, never)
@@ -142,4 +165,4 @@ def _settle(ctx: Context, change: Mutation, pending: Transit, outcome: Reverted,
         generations.update(layout, pending.target, failed=now)
     evidence.keep(ctx, pending, {"why": why, **outcome._asdict()})
     adoption.remember_units(layout, pending.units)
-    ending.end(layout, change, pending, outcome.verdict)
+    ending.end(ctx, change, pending, outcome.verdict)

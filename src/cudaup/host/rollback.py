@@ -2,7 +2,7 @@
 
 from typing import Optional
 
-from cudaup.host import deadman, fence, generations, guards, revert, services, transit, units
+from cudaup.host import deadman, ending, fence, generations, guards, revert, services, transit, units
 from cudaup.host.fence import Mutation
 from cudaup.host.protocol import Context, Failed, Json, Refused
 from cudaup.host.transit import Transit
@@ -15,7 +15,10 @@ def rollback(ctx: Context) -> Json:
     """
     wanted: Optional[str] = ctx.options.get("to")
     if ctx.dry_run:
-        return {"would": "roll back", "to": wanted or _default_target(ctx)}
+        to = wanted or _default_target(ctx)
+        guards.require_in_place(ctx)
+        guards.require_way_back(ctx, to)
+        return {"would": "roll back", "to": to}
     own_right = ctx.epoch is None and ctx.layout.transit.exists()
     with fence.mutation(ctx, "rollback", {"to": wanted}, own_right=own_right) as change:
         pending = transit.read(ctx.layout)
@@ -63,9 +66,10 @@ def _begin(ctx: Context, change: Mutation, target: str) -> Transit:
         health=came_with.get("health", {}),
         hooks=hooks,
     )
-    with change.step("arm", transit.as_json(pending)):
+    with change.step(ending.ARM, transit.as_json(pending)):
+        deadman.start_if_it_does(ctx, change.seq)
         units.install_drop_ins(ctx, affected.units)  # somebody may have tidied up
-        deadman.begin(ctx, change, pending, is_needed=False)  # of a crash without one `recover` takes care
+        deadman.begin(ctx, pending)
     return pending
 
 

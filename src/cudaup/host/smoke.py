@@ -17,7 +17,7 @@ from cudaup.host import envfile, gpu
 from cudaup.host.command import Ran
 from cudaup.host.contained import run_contained
 from cudaup.host.layout import Layout
-from cudaup.host.protocol import Channel, Json
+from cudaup.host.protocol import Channel, Json, Refused
 from cudaup.smoke.verdict import ERROR, PASS, VERDICTS
 
 # Whether the generation's own Python runs the case. The others ask about what is around it: the host's Python does.
@@ -46,6 +46,17 @@ def run_suite(
             channel.event("smoke", state, f"{case} on {generation_id}: {verdict['verdict']}", **verdict)
             verdicts.append(verdict)
     return verdicts
+
+
+def require_usable(suite: Json) -> None:
+    """Refused `usage`: what is found out only when its turn comes has stopped the service for nothing."""
+    cases, limits = suite.get("cases", []), suite.get("limits", {})
+    is_whole = isinstance(cases, list) and bool(cases) and isinstance(limits, dict)
+    if not is_whole or not all(isinstance(limit, (int, float)) and limit > 0 for limit in limits.values()):
+        raise Refused("usage", f"no smoke suite: {suite}", '{"cases": [NAME, ...], "limits": {NAME: S}, ...}')
+    unknown = [case for case in cases if case not in _BY_GENERATION]
+    if unknown or not isinstance(suite.get("accept", {}), dict):
+        raise Refused("usage", f"no smoke case: {unknown}", f"cases are {', '.join(_BY_GENERATION)}")
 
 
 def passed(cases: List[Json], suite: Json) -> bool:

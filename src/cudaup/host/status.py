@@ -19,7 +19,7 @@ def of(ctx: Context, found: Optional[List[Json]] = None) -> Json:
         "previous": records.get(generations.previous_id(layout) or ""),
         "generations": list(records.values()),
         **under_way,
-        "lease": lease.read(layout).as_json(ctx.clock),
+        "lease": lease.in_force(ctx).as_json(ctx.clock),
         "damage": [] if under_way["transit"] or under_way["busy"] else damage.of(ctx),
         "adopted": adoption.public(layout),
         "services": services.status(ctx) if found is None else found,

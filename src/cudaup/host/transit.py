@@ -1,11 +1,10 @@
 """transit.json: the host is between two generations, with a timer armed. Its deadlines are monotonic seconds."""
 
-import json
 from dataclasses import asdict, dataclass, replace
 from typing import Optional, Tuple
 
 from cudaup.host.clock import Clock
-from cudaup.host.files import read_own, write_json
+from cudaup.host.files import read_state, write_json
 from cudaup.host.layout import Layout
 from cudaup.host.protocol import Json
 
@@ -57,7 +56,7 @@ class Transit:
 
 def read(layout: Layout) -> Optional[Transit]:
     try:
-        found = json.loads(read_own(layout.transit).decode())
+        found = read_state(layout.transit)
     except FileNotFoundError:
         return None
     found.update({key: tuple(found[key]) for key in ("units", "order")})

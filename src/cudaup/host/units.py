@@ -85,18 +85,29 @@ def installed(ctx: Context) -> List[Path]:
     return [path for path in candidates if path.is_file() and mark in path.read_text(encoding="utf-8")]
 
 
-def remove_all(ctx: Context) -> None:
-    removed = installed(ctx)
-    if any(path.name == RECOVER_UNIT for path in removed):
+def remove_all(ctx: Context, names: Sequence[str]) -> None:
+    remove_drop_ins(ctx, names)
+    recovery = ctx.systemd.unit_dir / RECOVER_UNIT
+    if recovery in installed(ctx):
         ctx.systemd.disable(RECOVER_UNIT)
         ctx.systemd.stop(RECOVER_UNIT)
-    for path in removed:
-        path.unlink()
-        fsync_dir(path.parent)
-        _remove_if_empty(path.parent)
-    if removed:
+        recovery.unlink()
+        fsync_dir(recovery.parent)
         ctx.systemd.reload()
         ctx.systemd.reset_failed(RECOVER_UNIT)  # a failed unit stays known, file or not
+
+
+def remove_drop_ins(ctx: Context, names: Sequence[str]) -> None:
+    """Ours by their content; and for `names` also what one cut short left, which says nothing yet."""
+    found = [path for path in installed(ctx) if path.name == _DROP_IN]
+    for path in found:
+        path.unlink()
+    for path in sorted({*found, *(_drop_in(ctx, name) for name in names)}):
+        with suppress(FileNotFoundError):
+            path.with_name(f".{path.name}.new").unlink()
+        _remove_if_empty(path.parent)
+    if found:
+        ctx.systemd.reload()
 
 
 def has_drop_in(ctx: Context, unit: str) -> bool:

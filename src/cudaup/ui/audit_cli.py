@@ -19,7 +19,9 @@ from cudaup.ui.audit_text import audit_text
 @click.option("-i", "--inventory", "sources", multiple=True, help="Ansible inventory: audit its hosts' generations.")
 @click.option("-l", "--limit", multiple=True, help="Ansible's host pattern.")
 @click.option("--generation", metavar="GEN", help="Of the hosts, by its id. Default: the current one.")
-@click.option("-s", "--stack", "stack_path", type=click.Path(path_type=Path), help="Take the GPU from this stack.")
+@click.option(
+    "-s", "--stack", "stack_path", type=click.Path(path_type=Path), help="Take the GPU and the required files from it."
+)
 @click.option("--sm", metavar="SM", help="The GPU: 120, or 12.0. Default: the hosts' or the stack's.")
 @click.option(
     "--driver", metavar="VERSION", help="Count only PTX that this driver can compile. Default: the hosts' own."
@@ -48,7 +50,9 @@ def audit(
 
     Nothing is installed, unpacked or run, and no GPU is needed.
     """
-    asked = _with_stack(Asked.model_validate(depth), wiring.stack(stack_path) if stack_path else None)
+    stack = wiring.stack(stack_path) if stack_path else None
+    asked = _with_stack(Asked.model_validate(depth), stack)
+    required = (*required, *(stack.audit.require if stack else ()))
     if asked.driver and asked.cuda:
         raise UsageError("which of the two?", wanted="--driver or --cuda", found="both")
     if bool(targets) == bool(sources):

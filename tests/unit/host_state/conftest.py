@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from tests.unit.host_state.machine import HandClock, LocalSystemd, Machine, make_environment
+from tests.unit.host_state.quick import QuickMachine
 
 from cudaup.host import adopt, surroundings
 from cudaup.host.mounts import prepare_root
@@ -41,3 +42,12 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 def adopted(machine: Machine) -> str:
     """The old environment's generation."""
     return str(adopt.adopt(machine.call(path=str(machine.path)))["generation"])
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[QuickMachine]:
+    """The same for thousands of commands; its environment is adopted."""
+    found = QuickMachine(monkeypatch)
+    adopt.adopt(found.call(path=str(found.path)))
+    yield found
+    found.close()

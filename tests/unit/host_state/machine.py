@@ -31,9 +31,10 @@ class HandClock(Clock):
     boot: str = "boot-1"
     began: float = 0.0
     pace: float = 1.0
+    past: float = 0.0  # seconds of the boots before
 
     def wall(self) -> float:
-        return 1_800_000_000.0 + self.now
+        return 1_800_000_000.0 + self.past + self.now
 
     def monotonic(self) -> float:
         return self.now
@@ -48,7 +49,10 @@ class HandClock(Clock):
         time.sleep(0.01)  # real processes come and go meanwhile
         self.now += seconds * self.pace
 
-    def reboot(self) -> None:
+    def reboot(self, now: float | None = None) -> None:
+        """The monotonic clock begins anew, at `now`; in a container it goes on."""
+        if now is not None:
+            self.past, self.now = self.past + self.now - now, now
         self.boot, self.began = self.boot + "+", self.now
 
 

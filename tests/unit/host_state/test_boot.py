@@ -69,8 +69,8 @@ def test_an_input_that_ends_early_runs_nothing(sent: bytes) -> None:
 
 
 def test_answers_and_their_exit_codes(tmp_path: Path) -> None:
-    (tmp_path / "lease.json").write_text("not JSON")
-    cases = {("lease", "take"): ("refused", 3), ("verify",): ("refused", 3), ("lease", "show"): ("broken", 70)}
+    (tmp_path / "transit.json").write_text("{}")
+    cases = {("lease", "take"): ("refused", 3), ("verify",): ("refused", 3), ("status",): ("broken", 70)}
     for argv, wanted in cases.items():
         done = run(stream(tmp_path, list(argv)))
         assert (answer(done)["kind"], done.returncode) == wanted

@@ -5,7 +5,7 @@ import shutil
 import pytest
 from tests.unit.host_state.machine import TIMES, Machine
 
-from cudaup.host import activate, confirm, generations, recover, rollback, status
+from cudaup.host import activate, confirm, generations, lease, recover, rollback, status
 from cudaup.host.protocol import Json, Refused
 
 NEW = "0002-abcdef"
@@ -77,3 +77,23 @@ def test_a_drop_in_that_is_gone_is_told_and_a_rollback_writes_it_again(machine: 
     shutil.rmtree(machine.systemd.unit_dir / "ml.service.d")
     assert damage(machine) == ["the drop-in of ml.service is gone"]
     assert_goes_back(machine, upgraded)
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"state": "held"', '{"no": "lease"}'])
+def test_a_damaged_lease_is_a_quarantine_that_a_person_can_end(machine: Machine, upgraded: str, content: str) -> None:
+    epoch = lease.read(machine.ctx.layout).epoch
+    machine.ctx.layout.lease.write_text(content)
+    seen = status.of(machine.ctx)["lease"]
+    assert (seen["state"], seen["epoch"], "is damaged" in seen["reason"]) == ("quarantined", epoch, True)
+    with pytest.raises(Refused, match="quarantine"):
+        machine.take_lease("r-2")
+    assert lease.clear(machine.ctx)["lease"]["epoch"] == epoch + 1
+    assert_goes_back(machine, upgraded)
+
+
+def test_a_damaged_adoption_is_named(machine: Machine, upgraded: str) -> None:
+    assert upgraded
+    machine.ctx.layout.adopted.write_text("{")
+    with pytest.raises(Refused, match=r"adopted\.json` is not what was written") as refusal:
+        status.of(machine.ctx)
+    assert refusal.value.code == "damaged"

@@ -170,11 +170,11 @@ def test_a_bug_in_the_middle_of_a_switch_does_not_leave_the_service_down(
 ) -> None:
     real, calls = health.require, []
 
-    def require(*arguments: Any) -> str:
+    def require(*arguments: Any) -> None:
         calls.append(arguments)
         if len(calls) == 1:
             raise RuntimeError("a bug")
-        return real(*arguments)
+        real(*arguments)
 
     monkeypatch.setattr(health, "require", require)
     machine.stage(NEW)

@@ -65,7 +65,9 @@ def test_room_for_what_comes_next_is_there_beforehand(tmp_path: Path) -> None:
 def grown(layout: Layout) -> Journal:
     """A journal of many records that are done, and one that is not."""
     journal = Journal(layout, HandClock())
+    journal.done(journal.intent("transit-end", 1, {"end": "confirmed"}))
     journal.done(journal.intent("transit-end", 1, {"end": "proven"}))
+    journal.failed(journal.intent("transit-end", 2, {"end": "unproven"}))
     journal.intent("stop", 2, {"why": "cut short"})
     for number in range(300):
         journal.done(journal.intent("stage", 3, {"number": number, "why": "x" * 1000}))
@@ -78,19 +80,21 @@ def test_a_long_journal_begins_anew_with_what_may_still_be_asked_for(tmp_path: P
     before, size = journal.entries(), layout.journal.stat().st_size
     journal.shorten()
 
-    assert [(entry["op"], entry["phase"]) for entry in journal.entries()] == [
-        ("transit-end", "intent"),
-        ("transit-end", "done"),
-        ("stop", "intent"),
-        ("stage", "intent"),
-        ("stage", "done"),
+    assert [(entry["seq"], entry["op"], entry["phase"]) for entry in journal.entries()] == [
+        (2, "transit-end", "intent"),
+        (2, "transit-end", "done"),
+        (3, "transit-end", "intent"),
+        (3, "transit-end", "failed"),
+        (4, "stop", "intent"),
+        (304, "stage", "intent"),
+        (304, "stage", "done"),
     ]
     assert [entry["op"] for entry in journal.open_intents()] == ["stop"]
     assert journal.entries()[-2] == before[-2]
     assert layout.older_journal.stat().st_size == size
-    assert journal.intent("switch", 4, {}) == 303
-    journal.failed(2)
-    assert [entry["seq"] for entry in journal.open_intents()] == [303]
+    assert journal.intent("switch", 4, {}) == 305
+    journal.failed(4)
+    assert [entry["seq"] for entry in journal.open_intents()] == [305]
 
 
 def test_a_short_journal_stays_as_it_is(tmp_path: Path) -> None:

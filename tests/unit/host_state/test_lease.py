@@ -4,12 +4,13 @@ from dataclasses import replace
 import pytest
 from tests.unit.host_state.machine import HandClock, Machine
 
-from cudaup.host import fence, lease, transit
+from cudaup.host import fence, forget, lease, locks, status, transit
 from cudaup.host.journal import Journal
 from cudaup.host.lease import Claim, Lease
 from cudaup.host.protocol import Json, Refused
 
 NOW = 1000.0
+FIRST = 1_800_001_000  # the second in which a root's first lease is taken
 ALIVE = Lease("held", 4, "ann", "r-1", "upgrade", 1.0, ttl_s=60, boot_id="boot-1", renewed=NOW - 59)
 EXPIRED = Lease("held", 4, "ann", "r-1", "upgrade", 1.0, ttl_s=60, boot_id="boot-1", renewed=NOW - 60)
 QUARANTINED = Lease("quarantined", 4, "ann", "r-1", "no way back", 1.0, ttl_s=60, boot_id="boot-1", renewed=0)
@@ -20,7 +21,7 @@ FORCED = Claim("bob", "r-2", "", 60, take_over=True)
 @pytest.mark.parametrize(
     ("now", "claim", "in_transit", "wanted"),
     [
-        (Lease(), OTHER, False, 1),
+        (Lease(), OTHER, False, FIRST),
         (Lease("free", 4), OTHER, False, 5),
         (ALIVE, SAME, False, 4),
         (EXPIRED, SAME, True, 4),
@@ -64,6 +65,17 @@ def test_renewing_keeps_it_alive_and_releasing_twice_is_fine(machine: Machine) -
     assert lease.release(machine.call(epoch))["lease"]["state"] == "free"
 
 
+def test_after_a_forget_no_epoch_comes_again(machine: Machine) -> None:
+    """Its laptop slept: the one holder that nobody told."""
+    asleep = machine.take_lease("r-1", ttl_s=10)
+    machine.clock.now += 11
+    forget.forget(machine.ctx)
+    awake = machine.take_lease("r-2", ttl_s=60)
+    with pytest.raises(Refused, match="r-2") as refusal:
+        lease.renew(machine.call(asleep))
+    assert (refusal.value.code, awake) == ("stale-epoch", FIRST + 11)
+
+
 @pytest.mark.parametrize("verb", ["renew", "release", "change"])
 def test_an_old_epoch_is_fenced_and_told_who_holds_now(machine: Machine, verb: str) -> None:
     old = machine.take_lease("r-1", ttl_s=10)
@@ -77,7 +89,7 @@ def test_an_old_epoch_is_fenced_and_told_who_holds_now(machine: Machine, verb: s
     }
     with pytest.raises(Refused, match="r-2") as refusal:
         calls[verb]()
-    assert (old, new, refusal.value.code) == (1, 2, "stale-epoch")
+    assert (old, new, refusal.value.code) == (FIRST, FIRST + 1, "stale-epoch")
     assert machine.ctx.layout.lease.read_bytes() == before
 
 
@@ -103,7 +115,7 @@ def test_a_dry_run_of_taking_it_writes_nothing(machine: Machine) -> None:
     links.rmdir()
     asked: Json = {"holder": "ann", "run": "r-1", "reason": "", "ttl": 60.0, "take_over": True}
     would = lease.take(replace(machine.ctx, dry_run=True, options=asked))
-    assert (would["would"], would["lease"]["epoch"]) == ("take the lease", 1)
+    assert (would["would"], would["lease"]["epoch"]) == ("take the lease", FIRST)
     assert (links.exists(), machine.ctx.layout.lease.exists()) == (False, False)
 
 
@@ -132,7 +144,10 @@ def test_the_lease_of_a_dead_process_by_hand_is_void(machine: Machine) -> None:
     with lease.guarded(machine.ctx) as now:
         claim = Claim("uid 0, pid 1", lease.BY_HAND_RUN, "", 9999)
         lease.store(machine.ctx, "lease-take", lease.granted(now, claim, machine.clock, in_transit=False))
-    assert machine.take_lease() == 2
+    assert status.of(machine.ctx)["lease"]["state"] == "free"  # a plan goes by it
+    with locks.held(machine.ctx.layout.lock, "gc", machine.clock, 0):
+        assert status.of(machine.ctx)["lease"]["state"] == "held"
+    assert machine.take_lease() == FIRST + 1
 
 
 def test_a_second_change_is_busy_and_told_by_whom(machine: Machine) -> None:

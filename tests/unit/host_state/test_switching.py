@@ -7,8 +7,12 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.unit.host_state.machine import TIMES, Machine, states
@@ -29,6 +33,7 @@ from cudaup.host import (
     transit,
 )
 from cudaup.host.journal import Journal
+from cudaup.host.layout import Layout
 from cudaup.host.protocol import Context, Failed, Json, Refused
 
 NEW = "0002-abcdef"
@@ -129,11 +134,51 @@ def test_a_service_that_does_not_start_is_put_back(machine: Machine, adopted: st
     assert_old_stack(machine, adopted)
 
 
+def healthy_but_on(generation: str, machine: Machine, *, then: str = "false") -> Json:
+    check = f"readlink {machine.ctx.layout.current} | grep -q {generation} || exit 0; {then}"
+    return {"command": ["sh", "-c", check], "timeout_s": 3}
+
+
+def test_a_health_check_that_the_old_stack_does_not_pass_stops_nothing(machine: Machine, adopted: str) -> None:
+    """A typo in it would cost an outage, and the way back its proof."""
+    machine.stage(NEW)
+    pid = machine.systemd.show("ml.service").pid
+    with pytest.raises(Refused, match="before the switch: not healthy") as refusal:
+        activate.activate(order(machine, machine.take_lease(), health=healthy_but_on(adopted, machine)))
+    assert (refusal.value.code, machine.systemd.show("ml.service").pid, machine.systemd.timers) == (
+        "unhealthy",
+        pid,
+        [],
+    )
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"suite": {}},
+        {"suite": {"cases": ["no-such-case"]}},
+        {"suite": {"cases": ["record"], "limits": {"record": "x"}}},
+        {"health": {"foo": 1}},
+        {"health": {"command": "true"}},
+        {"health": {"http": {"url": "ftp://x"}}},
+        {"health": {"http": {"url": "http://127.0.0.1:99999/"}}},
+        {"health": {"http": {"url": "http://x", "timeout_s": "x"}}},
+    ],
+)
+def test_what_cannot_be_asked_is_refused_before_anything_stops(
+    machine: Machine, adopted: str, wrong: dict[str, object]
+) -> None:
+    machine.stage(NEW)
+    pid = machine.systemd.show("ml.service").pid
+    with pytest.raises(Refused) as refusal:
+        activate.activate(order(machine, machine.take_lease(), **wrong))
+    assert (refusal.value.code, machine.systemd.show("ml.service").pid, machine.systemd.timers) == ("usage", pid, [])
+    assert generations.current_id(machine.ctx.layout) == adopted
+
+
 def test_bad_health_is_put_back(machine: Machine, adopted: str) -> None:
     machine.stage(NEW)
-    check = f"! readlink {machine.ctx.layout.current} | grep -q {NEW}"
-    health = {"command": ["sh", "-c", check], "timeout_s": 3}
-    failed = failure(machine, machine.take_lease(), health=health)
+    failed = failure(machine, machine.take_lease(), health=healthy_but_on(NEW, machine))
     assert (failed.code, failed.data["failed_step"], failed.data["state"]) == ("health", "health", "reverted-proven")
     assert_old_stack(machine, adopted)
 
@@ -156,7 +201,7 @@ def test_when_the_way_back_is_broken_too_the_host_is_quarantined(machine: Machin
     machine.stage(NEW)
     machine.systemd.broken_on = "-" + adopted.split("-")[1]
     machine.clock.now += 5
-    failed = failure(machine, machine.take_lease(), health={"command": ["false"], "timeout_s": 0.1})
+    failed = failure(machine, machine.take_lease(), health=healthy_but_on(NEW, machine))
     assert failed.data["state"] == "revert-failed"
     held = lease.read(machine.ctx.layout)
     assert (held.state, "broken here" in held.reason) == ("quarantined", True)
@@ -176,11 +221,10 @@ def test_nobody_renews_so_the_activate_reverts_by_itself(machine: Machine, adopt
 def test_another_holder_ends_an_activate_under_way(machine: Machine, adopted: str) -> None:
     machine.stage(NEW)
     epoch = machine.take_lease(ttl_s=0)
-    seize = (
-        "import json, sys, pathlib; p = pathlib.Path(sys.argv[1]); d = json.loads(p.read_text());"
-        "d['epoch'] += 1; p.write_text(json.dumps(d)); sys.exit(1)"
+    lease_file = machine.ctx.layout.lease
+    health = healthy_but_on(
+        NEW, machine, then=f'sed -i \'s/"epoch": {epoch}/"epoch": {epoch + 1}/\' {lease_file}; false'
     )
-    health = {"command": ["python3", "-c", seize, str(machine.ctx.layout.lease)], "timeout_s": 1}
     failed = failure(machine, epoch, health=health)
     assert (failed.code, failed.data["failed_step"], generations.current_id(machine.ctx.layout)) == (
         "abandoned",
@@ -406,6 +450,33 @@ def test_what_is_done_is_not_refused_for_a_record_that_cannot_be_written(
     assert generations.current_id(machine.ctx.layout) == adopted
 
 
+def test_a_renewal_under_way_does_not_bring_an_ended_transit_back(
+    machine: Machine, adopted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen once in a thousand: confirmed, told as applied, and put back by a timer that found a transit again."""
+    epoch = activated(machine)
+    read, update, has_read = transit.read, generations.update, threading.Event()
+
+    def read_and_linger(layout: Layout) -> transit.Transit | None:
+        found = read(layout)
+        has_read.set()
+        time.sleep(0.3)
+        return found
+
+    with ThreadPoolExecutor() as pool:
+
+        def update_while_renewing(*args: Any, **changes: Any) -> None:
+            update(*args, **changes)
+            monkeypatch.setattr("cudaup.host.transit.read", read_and_linger)
+            pool.submit(lease.renew, machine.call(epoch))
+            assert has_read.wait(5)
+
+        monkeypatch.setattr("cudaup.host.generations.update", update_while_renewing)
+        assert confirm.confirm(machine.call(epoch))["state"] == "confirmed"
+    assert adopted != generations.current_id(machine.ctx.layout)
+    assert not machine.ctx.layout.transit.exists()
+
+
 _HOLDER = """
 import fcntl, json, os, sys, time
 fd = os.open(sys.argv[1], os.O_RDWR)
@@ -493,7 +564,7 @@ def test_an_unproven_end_and_then_another(machine: Machine, adopted: str) -> Non
     machine.stage(NEW)
     machine.systemd.broken_on = "-" + adopted.split("-")[1]
     epoch = machine.take_lease()
-    failure(machine, epoch, health={"command": ["false"], "timeout_s": 0.1})
+    failure(machine, epoch, health=healthy_but_on(NEW, machine))
     assert last_end(machine) == (epoch, "failed", adopted)
     lease.clear(machine.ctx)
     machine.systemd.broken_on = ""

@@ -87,6 +87,15 @@ def test_the_gpu_comes_from_the_stack(capsys: pytest.CaptureFixture[str]) -> Non
     assert "on SM120, any driver" in capsys.readouterr().out
 
 
+def test_a_stack_s_gate_is_exit_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    demo = Path(__file__).parents[3] / "stacks" / "demo.yml"
+    stack = tmp_path / "gated.yml"
+    stack.write_text(demo.read_text() + "\naudit:\n  require: [sm_90a.cubin]\n")
+    assert ended(["audit", str(CASES / "sm_90a.cubin"), "-s", str(stack)]) == 3
+    assert "REQUIRED sm_90a.cubin: dead" in capsys.readouterr().out
+    assert ended(["audit", str(CASES / "sm_90a.cubin"), "-s", str(stack), "--sm", "90"]) == 0
+
+
 def test_many_loose_cubins_are_one_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for number in range(50):
         shutil.copy(CASES / "sm_90a.cubin", tmp_path / f"k{number}.cubin")
