@@ -4,6 +4,7 @@ Not looked at: the generation's own caches, its record (which changes), and byte
 against its source and which anyone who starts the interpreter by hand writes.
 """
 
+import errno
 import json
 import os
 import stat
@@ -114,8 +115,11 @@ def _below(directory: Path, prefix: str, ignored: "frozenset[str]") -> Iterator[
 
 
 def _scan(folder: str) -> "List[os.DirEntry[str]]":
+    """Nothing where there is no folder; an adopt cut short leaves links that lead in a circle."""
     try:
         with os.scandir(folder) as entries:
             return list(entries)
-    except FileNotFoundError:
+    except OSError as error:
+        if error.errno not in {errno.ENOENT, errno.ELOOP}:
+            raise
         return []

@@ -1,5 +1,6 @@
 """What random commands and kills have found (tests/property/test_host_machine.py), each with the right answer."""
 
+import itertools
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -17,8 +18,10 @@ from cudaup.host import (
     generations,
     lease,
     locks,
+    manifest,
     recover,
     stage,
+    status,
     transit,
 )
 from cudaup.host.protocol import Json, Refused
@@ -117,9 +120,23 @@ def test_a_recovery_killed_at_boot_is_finished_by_a_timer(quick: QuickMachine) -
     assert finished > 10
 
 
+def test_whatever_a_stage_was_killed_over_each_whole_generation_has_its_link(quick: QuickMachine) -> None:
+    layout, numbers = quick.ctx.layout, itertools.count(1)
+    for _number in kills(quick, lambda: {"generation": staged(quick, next(numbers))}):
+        whole = {record["id"] for record in generations.load_all(layout)}
+        links = [layout.current, *layout.links.iterdir()]
+        assert whole <= {link.readlink().name for link in links}
+        assert {record["number"] for record in generations.load_all(layout)} == set(range(1, len(whole) + 1))
+        recover.recover(quick.call(boot=False))
+        assert sorted(path.name for path in layout.generations.iterdir()) == sorted(whole)
+
+
 def test_whatever_an_adopt_was_killed_over_forget_leaves_nothing(fresh: QuickMachine) -> None:
     before = picture(fresh.path)
     for _number in kills(fresh, lambda: adopt.adopt(fresh.call(path=str(fresh.path)))):
+        for known in status.of(fresh.ctx)["generations"]:  # reading works, whatever is there
+            verified = manifest.verify(fresh.call(generation=known["id"], full=True))
+            assert verified["ok"] or not fresh.path.is_symlink()
         forget.forget(fresh.ctx)
         assert picture(fresh.path) == before
         assert names_in(fresh.folder) == ["ml-env", "opt", "python3", "systemd"]
