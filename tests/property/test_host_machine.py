@@ -6,7 +6,6 @@ hour or so; what fails is named by its seed and printed as a program that can be
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Callable
@@ -26,14 +25,24 @@ from tests.property.host_model import (
     NO,
     PATH,
     QUARANTINED,
-    REVERTING,
     UNRECORDED,
     VISIBLE,
     YES,
     Generation,
-    Lease,
     Model,
-    Pending,
+)
+from tests.property.host_seen import (
+    assert_cut_short,
+    assert_one_after_the_other,
+    assert_switched_to_what_verifies,
+    in_words,
+    listing,
+    names,
+    picture,
+    read,
+    read_lease,
+    read_transit,
+    without_times,
 )
 from tests.unit.host_state.machine import SUITE
 from tests.unit.host_state.quick import UNIT, Killed, QuickMachine, effects_of
@@ -62,6 +71,7 @@ Method = TypeVar("Method", bound=Callable[..., None])
 
 KILLED = "killed"
 _TIMES: Json = {"ttl": 60.0, "ceiling": 600.0, "suite": SUITE, "health": {}}
+_EFFECTS = {"upgrade": 60, "confirm": 11, "rollback": 30, "recover": 25, "timer": 25}  # about so many has each
 FENCED = ("refused stale-epoch", "refused lease-held", "refused quarantined")
 
 runs = st.sampled_from(["r-1", "r-2", "r-3"])
@@ -127,9 +137,7 @@ class HostProgram(RuleBasedStateMachine):
 
     # the host's life
 
-    @initialize(
-        upgrades=st.sampled_from([1, 2, 0]), reached=st.sampled_from(["confirmed", "awaiting", "adopted", "new"])
-    )
+    @initialize(upgrades=st.integers(0, 2), reached=st.sampled_from(["new", "adopted", "awaiting", "confirmed"]))
     def begin(self, upgrades: int, reached: str) -> None:
         """As far on its way as drawn, so that every part of it is walked often."""
         if reached != "new":
@@ -351,10 +359,8 @@ class HostProgram(RuleBasedStateMachine):
     @command(
         6,
         when=lambda self: self.model.adopted == YES,
-        first=st.sampled_from(["upgrade", "upgrade", "confirm", "rollback", "recover", "timer"]),
-        second=st.sampled_from(
-            ["take over", "take over", "renew", "release", "confirm", "rollback", "timer", "upgrade"]
-        ),
+        first=st.sampled_from(["upgrade", *_EFFECTS]),
+        second=st.sampled_from(["take over", "take over", "renew", "release", *_EFFECTS]),
         at=st.integers(1, 60),
         late_s=st.sampled_from([0.0, 30.0, 61.0]),
     )
@@ -362,33 +368,30 @@ class HostProgram(RuleBasedStateMachine):
         """The second comes, perhaps late, between two effects of the first."""
         epoch, held = self._epoch("now"), self.model.lease.epoch
         upgrade: Json = {**_TIMES, "generation": self._pick_another(1), "ttl": 600.0}
-        calls: dict[str, tuple[Callable[[Context], Json], Context, int]] = {
-            "upgrade": (activate.activate, self.machine.call(epoch, **upgrade), 60),
-            "confirm": (confirm.confirm, self.machine.call(epoch), 11),
-            "rollback": (rollback.rollback, self.machine.call(epoch, to=None), 30),
-            "recover": (recover.recover, self.machine.call(boot=False), 25),
-            "timer": (deadman.fire, self.machine.call(), 25),
-            "take over": (
-                lease.take,
-                self.machine.call(holder="bob", run="r-9", reason="", ttl=60.0, take_over=True),
-                0,
-            ),
-            "renew": (lease.renew, self.machine.call(held), 0),
-            "release": (lease.release, self.machine.call(held), 0),
+        taking: Json = {"holder": "bob", "run": "r-9", "reason": "", "ttl": 60.0, "take_over": True}
+        calls: dict[str, tuple[Callable[[Context], Json], Context]] = {
+            "upgrade": (activate.activate, self.machine.call(epoch, **upgrade)),
+            "confirm": (confirm.confirm, self.machine.call(epoch)),
+            "rollback": (rollback.rollback, self.machine.call(epoch, to=None)),
+            "recover": (recover.recover, self.machine.call(boot=False)),
+            "timer": (deadman.fire, self.machine.call()),
+            "take over": (lease.take, self.machine.call(**taking)),
+            "renew": (lease.renew, self.machine.call(held)),
+            "release": (lease.release, self.machine.call(held)),
         }
         answers, left = [], []
 
         def meanwhile() -> None:
             self.clock.now += late_s
-            answers.append(self._answer(*calls[second][:2]))
+            answers.append(self._answer(*calls[second]))
             left.append(self._seen())
 
         self.clock.now += 2
-        verb, call, effects = calls[first]
-        answers.append(self._answer(verb, call, at=1 + at % effects, meanwhile=meanwhile))
+        answers.append(self._answer(*calls[first], at=1 + at % _EFFECTS[first], meanwhile=meanwhile))
         self._go_on()
         before, between, self.model = self.model, left[0] if left else self.model, self._seen()
         assert_one_after_the_other(before, between, self.model, answers)
+        assert_switched_to_what_verifies(before, self.model)
 
     def _recover(self, *, is_boot: bool, fate: int | None) -> None:
         self._do(recover.recover, None, lambda model: model.recover(at_boot=is_boot), fate, boot=is_boot)
@@ -441,6 +444,7 @@ class HostProgram(RuleBasedStateMachine):
         assert (self.model.pending, self.model.lease.state == QUARANTINED) == (None, False)
         self.forget("hand", True, None)
         forget.forget(self.machine.ctx)  # what a killed one had left
+        assert not self.layout.root.exists()
         assert picture(self.folder) == self.before_cudaup
 
     # how a command is run and judged
@@ -463,6 +467,8 @@ class HostProgram(RuleBasedStateMachine):
         wanted = predict(after)
         files = listing(self.layout.root) if wanted.startswith("refused") else {}
         answer = self._answer(verb, call, at=fate)
+        if answer == KILLED and fate and fate % 4 == 0:
+            self._tear_journal()
         self._go_on()
         seen = self._seen()
         if answer == KILLED:
@@ -475,8 +481,8 @@ class HostProgram(RuleBasedStateMachine):
             changed = {name for name, _found in listing(self.layout.root).items() ^ files.items()}
             assert changed <= ({"journal.jsonl"} if call.epoch is not None else {"journal.jsonl", "lease.json"})
             assert not (changed and answer in FENCED)
-        if seen.current != before.current and verb is not adopt.adopt:
-            self._assert_switched_to_what_verifies(seen)
+        if verb is not adopt.adopt:
+            assert_switched_to_what_verifies(before, seen)
         self.model = seen
         for place in self.edits.keys() - {PATH, *seen.generations}:
             del self.edits[place], self.originals[place]
@@ -499,6 +505,12 @@ class HostProgram(RuleBasedStateMachine):
         except Killed:
             return KILLED
 
+    def _tear_journal(self) -> None:
+        """It was killed in the middle of a line."""
+        if self.layout.journal.exists():
+            with self.layout.journal.open("ab") as file:
+                file.write(b'{"seq": 4, "op": "swi')
+
     def _go_on(self) -> None:
         """What happens beside the host program: jobs run, a timer with nothing to watch ends, cudaup comes again."""
         while self.systemd.enqueued:
@@ -509,11 +521,6 @@ class HostProgram(RuleBasedStateMachine):
             left.rename(left.with_name(f"cudaup.forgotten-{number + 1}"))  # of another process than the next
         if not self.layout.root.exists():
             self.machine.install()
-
-    def _assert_switched_to_what_verifies(self, seen: Model) -> None:
-        """Or, when that was the only way back, the host says that it is not proven."""
-        if seen.current is not None and not seen.generations[seen.current].verifies:
-            assert seen.pending or seen.lease.state == QUARANTINED
 
     # what is there
 
@@ -581,10 +588,6 @@ class HostProgram(RuleBasedStateMachine):
         now = held.epoch if held.state == HELD else None
         return {"now": now, "hand": None, "old": held.epoch - 1, "future": held.epoch + 1}[choice]
 
-    def _pick_generation(self, pick: int) -> str:
-        known = sorted(self.model.generations)
-        return known[pick % len(known)] if known else "0099-nobody"
-
     def _pick_another(self, pick: int) -> str:
         """Than the current one, mostly."""
         others = sorted(each for each in self.model.generations if each != self.model.current)
@@ -593,113 +596,6 @@ class HostProgram(RuleBasedStateMachine):
     def _pick_place(self, pick: int) -> str:
         places = [PATH, *sorted(each for each in self.model.generations if each != self.model.adopted_id)]
         return places[pick % len(places)]
-
-
-def assert_cut_short(before: Model, after: Model, seen: Model, *, by_hand: bool) -> None:
-    """A killed command left the host before it, after it, or in a transit that can be finished."""
-    assert seen.lease.epoch in {before.lease.epoch, after.lease.epoch, *([before.next_epoch()] if by_hand else [])}
-    if before.lease.state == QUARANTINED != after.lease.state:
-        assert seen.lease.state in {QUARANTINED, after.lease.state}
-    links = (seen.current, seen.previous)
-    if seen.pending:
-        assert seen.current in {seen.pending.origin, seen.pending.target}
-    elif (before.adopted, before.adopted) == (after.adopted, seen.adopted):
-        assert links in {(before.current, before.previous), (after.current, after.previous)}
-    is_the_same = (before.current, before.previous, before.served) == (seen.current, seen.previous, seen.served)
-    if before.pending and seen.pending and not is_the_same:
-        assert seen.pending.phase == REVERTING  # so that it goes on at once
-    for name, generation in seen.generations.items():
-        was = before.generations.get(name)
-        if was and generation.confirmed and not was.confirmed:
-            assert after.generations[name].confirmed
-
-
-def assert_one_after_the_other(before: Model, between: Model, after: Model, answers: list[str]) -> None:
-    """`between` is what the second left behind; `answers` are its own, if its moment came, and the first's."""
-    assert after.lease.epoch >= between.lease.epoch >= before.lease.epoch
-    begun = between.pending if before.pending is None else None
-    if begun and begun.epoch < between.lease.epoch and begun.phase in {"armed", "stopped"}:
-        assert answers[-1].startswith("failed abandoned"), answers  # its lease was taken over
-    assert not ("confirmed" in answers and any(answer.startswith("reverted") for answer in answers))
-    rolled_back = any(answer.startswith("rolled-back") for answer in answers)
-    if "confirmed" in answers and not rolled_back and not after.pending:
-        assert after.current is not None
-        assert after.last_confirmed is not None
-        assert (after.current, after.generations[after.current].confirmed) == (after.last_confirmed[1], True)
-    if not after.pending and before.generations[str(before.current)].confirmed:
-        assert after.lease.state == QUARANTINED or after.generations[str(after.current)].confirmed
-
-
-def in_words(answer: Json) -> str:
-    """The model's answer to the same command."""
-    if "lease" in answer:
-        return f"epoch {answer['lease']['epoch']}"
-    if "removed" in answer:
-        return " ".join(["removed", *sorted(answer["removed"])])
-    if "changed" in answer:
-        return "changed" if answer["changed"] else "unchanged"
-    if "ok" in answer:
-        return "ok" if answer["ok"] else "not ok"
-    state = str(answer.get("state", "not due"))
-    return "settled" if state == "clean" else state
-
-
-def read(path: Path) -> Json:
-    found: Json = json.loads(path.read_text())
-    return found
-
-
-def read_lease(path: Path) -> Lease:
-    if not path.exists():
-        return Lease()
-    found = read(path)
-    return Lease(found["state"], found["epoch"], found["run"], found["ttl_s"], found["renewed"], found["boot_id"])
-
-
-def read_transit(path: Path) -> Pending | None:
-    if not path.exists():
-        return None
-    found = read(path)
-    keys = ("from", "to", "previous", "epoch", "boot_id", "deadline", "ceiling", "phase", "ttl_s")
-    return Pending(*(found[key] for key in keys))
-
-
-def names(link: Path) -> str | None:
-    return link.readlink().name if link.is_symlink() else None
-
-
-def without_times(model: Model) -> Model:
-    """To compare: the moment itself, and when a generation was proven, only have an order."""
-    copy = model.copy()
-    copy.at, copy.wall, copy.boot, copy.booted = 0.0, 0.0, "", 0.0
-    for name, found in copy.generations.items():
-        copy.generations[name] = Generation(**{**vars(found), "proven": float(bool(found.proven))})
-    return copy
-
-
-def listing(folder: Path) -> dict[str, tuple[Any, ...]]:
-    """Everything cudaup keeps, but for what is no content: locks, and files that somebody was killed over writing."""
-    found: dict[str, tuple[Any, ...]] = {}
-    for place, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if name not in {"venv", "ballast"}]
-        for path in (Path(place, name) for name in (*folders, *files) if not name.endswith((".new", "lock"))):
-            info = path.lstat()
-            stamp = (info.st_mtime_ns, info.st_size) if path.name in files else ()
-            found[str(path.relative_to(folder))] = (info.st_mode, names(path), *stamp)
-    return found
-
-
-def picture(folder: Path) -> dict[str, tuple[Any, ...]]:
-    """Of the host without cudaup: every file with its inode, time and content."""
-    found = {}
-    for path in folder.rglob("*"):
-        info = path.lstat()
-        content = path.read_bytes() if path.is_file() else b""
-        is_root = "cudaup" in path.relative_to(folder).parts
-        if not is_root:
-            times = (info.st_mtime_ns,) if path.parent != folder else ()
-            found[str(path.relative_to(folder))] = (info.st_ino, info.st_mode, *times, names(path), content)
-    return found
 
 
 _first, _end = os.environ.get("CUDAUP_SEEDS", "0-60").split("-")
