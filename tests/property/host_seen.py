@@ -25,6 +25,8 @@ def assert_cut_short(before: Model, after: Model, seen: Model, *, by_hand: bool)
     is_the_same = (before.current, before.previous, before.served) == (seen.current, seen.previous, seen.served)
     if before.pending and seen.pending and not is_the_same:
         assert seen.pending.phase == REVERTING  # so that it goes on at once
+    if before.served and not seen.served and seen.pending:
+        assert seen.pending.phase != "armed"  # the record comes before the stop
     for name, generation in seen.generations.items():
         was = before.generations.get(name)
         if was and generation.confirmed and not was.confirmed:

@@ -3,10 +3,24 @@
 Every step may be done already; a revert cut short is simply done again.
 """
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import List, NamedTuple
 
-from cudaup.host import adoption, ballast, ending, generations, guards, health, lease, live, proof, services, transit
+from cudaup.host import (
+    adoption,
+    ballast,
+    ending,
+    generations,
+    guards,
+    health,
+    lease,
+    live,
+    proof,
+    services,
+    transit,
+    units,
+)
 from cudaup.host.fence import Mutation
 from cudaup.host.files import write_json
 from cudaup.host.protocol import Context, Failed, Json, Refused
@@ -92,6 +106,8 @@ def _vacated(ctx: Context, pending: Transit, *, at_boot: bool) -> List[str]:
 
 def _proven(ctx: Context, pending: Transit, problems: List[str], *, at_boot: bool) -> Reverted:
     problems = [*problems, *_edits(ctx, pending.origin)]
+    with suppress(OSError):  # somebody tidied up, perhaps; if there is no room for it, the live proof will tell
+        units.install_drop_ins(ctx, pending.units)
     try:
         services.start(ctx, pending.units, wait=not at_boot)
     except Failed as error:

@@ -1,6 +1,8 @@
 """What random commands and kills have found (tests/property/test_host_machine.py), each with the right answer."""
 
+import errno
 import itertools
+import shutil
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -20,6 +22,7 @@ from cudaup.host import (
     locks,
     manifest,
     recover,
+    rollback,
     stage,
     status,
     transit,
@@ -84,6 +87,32 @@ def test_going_back_to_what_was_edited_meanwhile_is_not_proven(quick: QuickMachi
     assert generations.current_id(quick.ctx.layout) == old  # there is no other way
     quick.systemd.start(UNIT)  # where it has its turn only after the recovery
     assert quick.runs_in() == ADOPTED
+
+
+@pytest.mark.parametrize("has_room", [True, False])
+def test_going_back_gives_the_service_its_drop_in_again(
+    quick: QuickMachine,
+    has_room: bool,  # noqa: FBT001 - a parameter
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An adopt was killed before it made one, or somebody tidied up."""
+    old, new = str(generations.current_id(quick.ctx.layout)), staged(quick)
+    shutil.rmtree(quick.systemd.unit_dir / f"{UNIT}.d")
+    if has_room:
+        assert rollback.rollback(quick.call(to=new))["state"] == "rolled-back-proven"
+        assert (quick.systemd.unit_dir / f"{UNIT}.d" / "cudaup.conf").is_file()
+        assert quick.runs_in() == new
+    else:
+        monkeypatch.setattr("cudaup.host.units.write_atomic", _no_space)
+        answer = rollback.rollback(quick.call(to=new))
+        assert (answer["state"], "its environment lacks" in answer["problems"][0]) == ("rolled-back-unproven", True)
+        lease.clear(quick.ctx)
+        assert rollback.rollback(quick.call(to=old))["state"] == "rolled-back-proven"
+        assert quick.runs_in() == ADOPTED
+
+
+def _no_space(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "full")
 
 
 def test_a_recovery_at_boot_in_the_middle_of_a_boot_stops_what_still_runs(quick: QuickMachine) -> None:
