@@ -8,6 +8,7 @@ place reaches them all, and each link that is made or removed moves the ctime of
 again, and `renew` writes down the new one.
 """
 
+import errno
 import json
 import os
 import stat
@@ -203,8 +204,11 @@ def _below(directory: Path, prefix: str, ignored: "frozenset[str]") -> Iterator[
 
 
 def _scan(folder: str) -> "List[os.DirEntry[str]]":
+    """Nothing where there is no folder; an adopt cut short leaves links that lead in a circle."""
     try:
         with os.scandir(folder) as entries:
             return list(entries)
-    except FileNotFoundError:
+    except OSError as error:
+        if error.errno not in {errno.ENOENT, errno.ELOOP}:
+            raise
         return []

@@ -3,6 +3,7 @@
 Every step may be done already; a revert cut short is simply done again.
 """
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import List, NamedTuple
 
@@ -19,6 +20,7 @@ from cudaup.host import (
     proof,
     services,
     transit,
+    units,
 )
 from cudaup.host.fence import Mutation
 from cudaup.host.protocol import Context, Failed, Json, Refused
@@ -50,7 +52,7 @@ def revert(ctx: Context, change: Mutation, pending: Transit, why: str) -> Revert
     mark(ctx, transit.REVERTING)
     detail = {"from": pending.target, "to": pending.origin, "why": why}
     with change.step("revert", detail):
-        problems = _vacated(ctx, pending) if generations.current_id(ctx.layout) != pending.origin else []
+        problems = _vacated(ctx, pending) if _is_occupied(ctx, pending) else []
         _links_back(ctx, change, pending)
         outcome = _undrained(ctx, pending, _proven(ctx, pending, problems))
         _settle(ctx, change, pending, outcome, why)
@@ -94,6 +96,13 @@ def _links_back(ctx: Context, change: Mutation, pending: Transit) -> None:
     generations.set_previous(ctx.layout, pending.previous)
 
 
+def _is_occupied(ctx: Context, pending: Transit) -> bool:
+    """Links that are back already say nothing of what was started before: at boot they go back under it."""
+    layout = ctx.layout
+    left = [layout.generation(pending.target), generations.tree(layout, pending.target)]
+    return generations.current_id(layout) != pending.origin or bool(services.running_from(ctx, left).units)
+
+
 def _vacated(ctx: Context, pending: Transit) -> List[str]:
     """Whoever stays on the generation we leave is a problem to report, not a reason to stay on it."""
     problems = hooks.problems_of(ctx, pending.hooks, hooks.STOP)
@@ -110,6 +119,8 @@ def _vacated(ctx: Context, pending: Transit) -> List[str]:
 
 def _proven(ctx: Context, pending: Transit, problems: List[str]) -> Reverted:
     problems = [*problems, *_edits(ctx, pending.origin)]
+    with suppress(OSError):  # somebody tidied up, perhaps; if there is no room for it, the live proof will tell
+        units.install_drop_ins(ctx, pending.units)
     down = []
     try:
         services.start(ctx, pending.order)

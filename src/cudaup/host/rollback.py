@@ -2,7 +2,7 @@
 
 from typing import Optional
 
-from cudaup.host import deadman, ending, fence, generations, guards, revert, services, transit, units
+from cudaup.host import deadman, ending, fence, generations, guards, revert, services, transit
 from cudaup.host.fence import Mutation
 from cudaup.host.protocol import Context, Failed, Json, Refused
 from cudaup.host.transit import Transit
@@ -68,7 +68,6 @@ def _begin(ctx: Context, change: Mutation, target: str) -> Transit:
     )
     with change.step(ending.ARM, transit.as_json(pending)):
         deadman.start_if_it_does(ctx, change.seq)
-        units.install_drop_ins(ctx, affected.units)  # somebody may have tidied up
         deadman.begin(ctx, pending)
     return pending
 

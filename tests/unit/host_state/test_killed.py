@@ -1,5 +1,8 @@
 """What random commands and kills have found, each with the right answer."""
 
+import errno
+import itertools
+import shutil
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -17,8 +20,11 @@ from cudaup.host import (
     generations,
     lease,
     locks,
+    manifest,
     recover,
+    rollback,
     stage,
+    status,
     transit,
 )
 from cudaup.host.protocol import Json, Refused
@@ -81,6 +87,43 @@ def test_going_back_to_what_was_edited_meanwhile_is_not_proven(quick: QuickMachi
     assert quick.runs_in() == ADOPTED
 
 
+@pytest.mark.parametrize("has_room", [True, False])
+def test_going_back_gives_the_service_its_drop_in_again(
+    quick: QuickMachine,
+    has_room: bool,  # noqa: FBT001 - a parameter
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An adopt was killed before it made one, or somebody tidied up."""
+    old, new = str(generations.current_id(quick.ctx.layout)), staged(quick)
+    shutil.rmtree(quick.systemd.unit_dir / f"{UNIT}.d")
+    if has_room:
+        assert rollback.rollback(quick.call(to=new))["state"] == "rolled-back-proven"
+        assert (quick.systemd.unit_dir / f"{UNIT}.d" / "cudaup.conf").is_file()
+        assert quick.runs_in() == new
+    else:
+        monkeypatch.setattr("cudaup.host.units.write_atomic", _no_space)
+        answer = rollback.rollback(quick.call(to=new))
+        assert (answer["state"], "its environment lacks" in answer["problems"][0]) == ("rolled-back-unproven", True)
+        lease.clear(quick.ctx)
+        assert rollback.rollback(quick.call(to=old))["state"] == "rolled-back-proven"
+        assert quick.runs_in() == ADOPTED
+
+
+def _no_space(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "full")
+
+
+def test_a_recovery_at_boot_in_the_middle_of_a_boot_stops_what_still_runs(quick: QuickMachine) -> None:
+    """Some unit with our drop-in was started by hand: it pulls the recovery in while the service runs."""
+    _epoch, old, new = activated(quick)
+    quick.clock.now += 60
+    assert quick.runs_in() == new
+    assert recover.recover(quick.call(boot=True))["state"] == "in-transit"
+    assert (generations.current_id(quick.ctx.layout), quick.runs_in()) == (old, new)
+    assert deadman.fire(quick.ctx)["state"] == "reverted-proven"
+    assert quick.runs_in() == ADOPTED
+
+
 def test_a_recovery_killed_at_boot_is_finished_by_a_timer(quick: QuickMachine) -> None:
     _epoch, old, new = activated(quick)
     finished = 0
@@ -104,9 +147,23 @@ def test_a_recovery_killed_at_boot_is_finished_by_a_timer(quick: QuickMachine) -
     assert finished > 10
 
 
+def test_whatever_a_stage_was_killed_over_each_whole_generation_has_its_link(quick: QuickMachine) -> None:
+    layout, numbers = quick.ctx.layout, itertools.count(1)
+    for _number in kills(quick, lambda: {"generation": staged(quick, next(numbers))}):
+        whole = {record["id"] for record in generations.load_all(layout)}
+        links = [layout.current, *layout.links.iterdir()]
+        assert whole <= {link.readlink().name for link in links}
+        assert {record["number"] for record in generations.load_all(layout)} == set(range(1, len(whole) + 1))
+        recover.recover(quick.call(boot=False))
+        assert sorted(path.name for path in layout.generations.iterdir()) == sorted(whole)
+
+
 def test_whatever_an_adopt_was_killed_over_forget_leaves_nothing(fresh: QuickMachine) -> None:
     before = picture(fresh.path)
     for _number in kills(fresh, lambda: adopt.adopt(fresh.call(path=str(fresh.path)))):
+        for known in status.of(fresh.ctx)["generations"]:  # reading works, whatever is there
+            verified = manifest.check(fresh.ctx.layout, known["id"], full=True)
+            assert verified["ok"] or not fresh.path.is_symlink()
         forget.forget(fresh.ctx)
         assert picture(fresh.path) == before
         assert names_in(fresh.folder) == ["ml-env", "opt", "python3", "run", "systemd"]

@@ -30,6 +30,7 @@ class RunningClock(HandClock):
 
 @pytest.fixture
 def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[QuickMachine]:
+    monkeypatch.setattr(deadman, "_HANGS_AFTER_S", 1e9)  # a busy machine can keep a confirm for a fast minute
     found = QuickMachine(monkeypatch, RunningClock())
     adopt.adopt(found.call(path=str(found.path)))
     yield found
