@@ -30,11 +30,12 @@ check: setup-dev
 	$(BIN)/pytest -q tests/architecture
 
 unit: setup-dev
-	$(BIN)/pytest -q tests/unit tests/property
+	$(BIN)/pytest -q -n 2 --dist worksteal tests/unit tests/property
 
 lab-tests: setup-dev
 	@$(if $(SUDO),echo "the lab makes network namespaces and mounts: asking for sudo",:)
-	$(SUDO) $(BIN)/pytest -q tests/lab --ignore tests/lab/test_sweep.py  # until its part of the sweep has its time: `make sweep-part`
+	$(SUDO) $(BIN)/pytest -q tests/lab/test_lab.py  # alone: it counts what all labs of the machine share
+	$(SUDO) $(BIN)/pytest -q -n 3 --dist worksteal tests/lab --ignore tests/lab/test_lab.py --ignore tests/lab/test_sweep.py
 
 test-real: setup-dev  # audits 2.3 GB of wheels as they are on the index; not part of `test`
 	$(BIN)/pytest -q tests/real

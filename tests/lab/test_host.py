@@ -84,26 +84,6 @@ def test_a_reboot_while_it_awaits_its_confirmation_puts_the_host_back_at_boot(la
     assert_on_old(lab, old, epoch)
 
 
-_KILL_THE_RECOVERY = """
-until grep -q reverting /opt/cudaup/transit.json; do sleep 0.01; done
-systemctl kill --signal=KILL cudaup-recover
-systemctl show --value --property=Result cudaup-recover
-"""
-
-
-def test_a_recovery_that_is_killed_at_boot_is_finished_by_a_timer(lab: Lab) -> None:
-    old, new = old_and_new(lab)
-    activate(lab, new, ceiling_s=120)
-    epoch = told(lab, "status")["transit"]["epoch"]
-    lab.fault(HOST, "reboot")
-    killed = ["timeout", "60", "sh", "-c", _KILL_THE_RECOVERY]
-    eventually(lambda: lab.run(HOST, killed, check=False).stdout == "signal\n", "the recovery was killed", within_s=60)
-    eventually(lambda: told(lab, "status")["transit"] is None, "a timer finishes it", within_s=30)
-    eventually(lambda: answers(lab), "the service answers")
-    assert told(lab, "recover")["state"] == "settled"  # the intents of the one that was killed
-    assert_on_old(lab, old, epoch)
-
-
 def test_a_timer_that_is_killed_comes_back_and_fires(lab: Lab) -> None:
     old, new = old_and_new(lab)
     activate(lab, new, ceiling_s=12)

@@ -63,7 +63,7 @@ def test_inside_the_labs_own_network_there_is_no_proxy(tmp_path: Path) -> None:
     assert "proxycommand" not in resolved(tmp_path / "ssh_config", "h1")
 
 
-@pytest.mark.parametrize(("warden_pid", "has_proxy"), [(0, True), (os.getpid(), False)])
+@pytest.mark.parametrize(("warden_pid", "has_proxy"), [(0, True), (os.getpid(), False)], ids=["dead", "alive"])
 def test_behind_a_bastion_every_host_is_jumped_to(tmp_path: Path, warden_pid: int, *, has_proxy: bool) -> None:
     written(tmp_path, warden_pid=warden_pid, bastion=True)
     inner, bastion = (resolved(tmp_path / "ssh_config", host) for host in ("h2", "bastion"))

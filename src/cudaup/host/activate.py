@@ -29,6 +29,7 @@ from cudaup.host.systemd import never
 from cudaup.host.transit import Transit
 
 STEPS = ("verify", "arm", "drain", "stop", "baseline", "smoke", "switch", "start", "health", "live-proof", "bench")
+_ABANDONED = "abandoned"
 
 
 @dataclass
@@ -50,7 +51,7 @@ class Attempt:
 
     def require_time(self) -> None:
         if self.is_abandoned():
-            raise Failed("abandoned", f"nobody renewed in time; stopped after `{self.step}`")
+            raise Failed(_ABANDONED, f"nobody renewed in time; stopped after `{self.step}`")
 
     def is_abandoned(self) -> bool:
         """Read from disk: renewals come from other processes, and another holder may have taken the lease."""
@@ -195,6 +196,11 @@ def _smoke_target(attempt: Attempt) -> None:
 def _gone_back(attempt: Attempt, error: BaseException) -> Union[Failed, Refused]:
     ctx, pending = attempt.ctx, attempt.pending
     why = f"{attempt.step}: {error or type(error).__name__}"
+    code = error.code if isinstance(error, (Failed, Refused)) else "interrupted"
+    if (
+        isinstance(error, Failed) and code != _ABANDONED and attempt.is_abandoned()
+    ):
+        why, code = f"{why}; nobody renewed in time", _ABANDONED
     ctx.channel.event(attempt.step, "failed", why)
     if attempt.step == hooks.DRAIN and not hooks.problems_of(ctx, pending.hooks, hooks.UNDRAIN):
         ending.end(ctx, attempt.change, pending, ending.REFUSED)
@@ -206,5 +212,4 @@ def _gone_back(attempt: Attempt, error: BaseException) -> Union[Failed, Refused]
         data = {"state": "in-transit", "failed_step": attempt.step, **attempt.data()}
         raise Failed("revert", text, data) from broken
     data = {"state": outcome.state, "failed_step": attempt.step, **attempt.data(), "after": outcome.after}
-    code = error.code if isinstance(error, (Failed, Refused)) else "interrupted"
     return Failed(code, why, {**data, "problems": outcome.problems})

@@ -97,10 +97,12 @@ def _links_back(ctx: Context, change: Mutation, pending: Transit) -> None:
 
 
 def _is_occupied(ctx: Context, pending: Transit) -> bool:
-    """Links that are back already say nothing of what was started before: at boot they go back under it."""
+    """The links may be back already, under what still runs: `at_boot` stops nothing."""
     layout = ctx.layout
+    if generations.current_id(layout) != pending.origin:
+        return True
     left = [layout.generation(pending.target), generations.tree(layout, pending.target)]
-    return generations.current_id(layout) != pending.origin or bool(services.running_from(ctx, left).units)
+    return pending.target != pending.origin and bool(services.running_from(ctx, left).units)
 
 
 def _vacated(ctx: Context, pending: Transit) -> List[str]:
