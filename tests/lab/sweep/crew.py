@@ -64,7 +64,8 @@ class Crew:
 
     def _leave(self, station: Station) -> None:
         self.looks += station.watcher.looks
-        self.cpu_s += station.cpu_s
+        with suppress(FileNotFoundError):  # a lab that was taken down by somebody else
+            self.cpu_s += station.cpu_s
         station.down()
         shutil.rmtree(station.folder, ignore_errors=True)
 
@@ -90,8 +91,8 @@ def keep_evidence(station: Station, result: Result, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "result.txt").write_text("\n".join([result.name, *result.bad, "", result.said]))
     (folder / "reader.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in station.watcher.seen))
-    with suppress(Exception):  # a host that is off has nothing to say
+    with suppress(Exception):  # a host that is off, or a lab that is gone, has nothing to say
         (folder / "host.txt").write_text(station.lab.run(HOST, ["sh", "-c", _ON_HOST], check=False).stdout)
         (folder / "status.json").write_text(json.dumps(station.ask("status"), indent=1))
+        shutil.copy(station.lab.directory / "lab.log", folder / "lab.log")
     shutil.copytree(station.folder, folder / "runs", dirs_exist_ok=True)
-    shutil.copy(station.lab.directory / "lab.log", folder / "lab.log")
