@@ -41,8 +41,11 @@ class Crew:
         threads = [threading.Thread(target=self._serve, args=(queue, troubles)) for _ in range(self._count)]
         for thread in threads:
             thread.start()
-        for thread in threads:
-            thread.join()
+        try:
+            for thread in threads:
+                thread.join()
+        finally:
+            queue.end()  # Ctrl-C: what is under way ends, its labs go down, nothing else is begun
         if troubles:
             raise troubles[0]
 
@@ -85,6 +88,10 @@ class _Shared(Iterator[Make]):
     def __next__(self) -> Make:
         with self._lock:
             return next(self._of)
+
+    def end(self) -> None:
+        with self._lock:
+            self._of = iter(())
 
 
 def keep_evidence(station: Station, result: Result, folder: Path) -> None:
