@@ -41,8 +41,11 @@ class Crew:
         threads = [threading.Thread(target=self._serve, args=(queue, troubles)) for _ in range(self._count)]
         for thread in threads:
             thread.start()
-        for thread in threads:
-            thread.join()
+        try:
+            for thread in threads:
+                thread.join()
+        finally:
+            queue.end()  # Ctrl-C: what is under way ends, its labs go down, nothing else is begun
         if troubles:
             raise troubles[0]
 
@@ -64,7 +67,8 @@ class Crew:
 
     def _leave(self, station: Station) -> None:
         self.looks += station.watcher.looks
-        self.cpu_s += station.cpu_s
+        with suppress(FileNotFoundError):  # a lab that was taken down by somebody else
+            self.cpu_s += station.cpu_s
         station.down()
         shutil.rmtree(station.folder, ignore_errors=True)
 
@@ -85,13 +89,17 @@ class _Shared(Iterator[Make]):
         with self._lock:
             return next(self._of)
 
+    def end(self) -> None:
+        with self._lock:
+            self._of = iter(())
+
 
 def keep_evidence(station: Station, result: Result, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "result.txt").write_text("\n".join([result.name, *result.bad, "", result.said]))
     (folder / "reader.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in station.watcher.seen))
-    with suppress(Exception):  # a host that is off has nothing to say
+    with suppress(Exception):  # a host that is off, or a lab that is gone, has nothing to say
         (folder / "host.txt").write_text(station.lab.run(HOST, ["sh", "-c", _ON_HOST], check=False).stdout)
         (folder / "status.json").write_text(json.dumps(station.ask("status"), indent=1))
+        shutil.copy(station.lab.directory / "lab.log", folder / "lab.log")
     shutil.copytree(station.folder, folder / "runs", dirs_exist_ok=True)
-    shutil.copy(station.lab.directory / "lab.log", folder / "lab.log")

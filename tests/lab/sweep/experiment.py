@@ -125,7 +125,7 @@ class Trial:
         eventually(lambda: station.snapshot().is_takeable, "nobody's lease is in the way", LEASE_S)
         target = "b" if station.snapshot().variant == "a" else "a"
         number = next(station.followups)
-        command = station.apply(target, with_ansible=number % _EVERY_NTH_WITH_ANSIBLE == 0)
+        command = station.apply(f"{target}, patiently", with_ansible=number % _EVERY_NTH_WITH_ANSIBLE == 0)
         assert command.wait(END_LIMIT_S), "the next apply does not end"
         words, now = command.words(), self._calm()
         if (words, now.variant, now.service) != ("applied", target, target):

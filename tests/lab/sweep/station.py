@@ -27,6 +27,7 @@ HOST = "h1"
 DISK = "ext4:1g"
 UP_LIMIT_S = 120.0
 TIMERS = {"lease_s": 4, "ttl_s": 4, "ceiling_s": 30}
+PATIENT = {"lease_s": 60, "ttl_s": 60, "ceiling_s": 240}
 OTHER_PACKAGING = {
     "name": "packaging",
     "version": "25.0",
@@ -59,6 +60,10 @@ def write_stacks(folder: Path) -> dict[str, Path]:
         stack = yaml.safe_load(stacks[name].read_text())
         stack["wheels"] = [OTHER_PACKAGING if each["name"] == "packaging" else each for each in stack["wheels"]]
         stacks[name].write_text(yaml.safe_dump(stack))
+    for name in ("a", "b"):  # the same generations, for commands that no fault meets: a busy machine is none
+        stack = yaml.safe_load(stacks[name].read_text())
+        stacks[f"{name}, patiently"] = folder / f"{name}-patiently.yml"
+        stacks[f"{name}, patiently"].write_text(yaml.safe_dump({**stack, "timers": PATIENT}))
     for path in stacks.values():  # now: in the lab's network namespace there is no index
         stack = load_stack(path)
         PipWheelStore(cache_directory(os.environ)).fetch((*stack.wheels, stack.uv), lambda _: None)
@@ -124,7 +129,7 @@ class Station:
         lab = Lab.up(name, hosts=1, disk=DISK)
         station = cls(lab, folder, write_stacks(folder), Watcher(lab, HOST, VERSIONS))
         for variant in ("b", "a"):
-            command = station.apply(variant)
+            command = station.apply(f"{variant}, patiently")
             command.wait(UP_LIMIT_S)
             assert command.words() == "applied", command.said()
         return station

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import subprocess
@@ -50,9 +51,13 @@ class Watcher:
             time.sleep(_POLL_S)
 
     def close(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+        if self._process is None:
+            return
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):  # an order that nobody will read
+            self._process.stdin.close()
 
     def arm(self, stop: str = "", *, next_boot: bool = False) -> None:
         """Count the journal's writes from now on, and wait at the point `stop`."""
@@ -91,6 +96,7 @@ class Watcher:
         return self._process is not None and self._process.poll() is None
 
     def _start(self) -> None:
+        self.close()
         command = ["/usr/bin/python3", "-c", _SOURCE, json.dumps(self._known)]
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(
