@@ -268,7 +268,11 @@ class Model:
             return "smoke"
         self.current, self.previous = pending.target, pending.origin
         fault = self._start()
-        return {"start": "services", "dies": "health"}.get(fault, "abandoned" if is_late else "")
+        if fault == "start":
+            return "services"
+        if is_late:  # by the time its health is known
+            return "abandoned"
+        return "health" if fault else ""
 
     def confirm(self, epoch: int | None) -> str:
         return self._change(epoch, self._confirm)
