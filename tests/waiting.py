@@ -10,4 +10,4 @@ def eventually(condition: Callable[[], bool], what: str, within_s: float = 60.0)
     end = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < end, f"not within {within_s} s: {what}"
-        time.sleep(0.02)
+        time.sleep(0.05)

@@ -443,5 +443,6 @@ def test_a_host_without_systemd_is_switched_and_put_back_by_its_hooks(
     eventually(lambda: lab.run(HOST, ["true"], check=False).returncode == 0, "it is back", within_s=30)
     told = cudaup.run("status", "-i", lab.inventory, expect=5)
     assert "NO TIMER: `cudaup rollback` puts it back" in told
+    eventually(lambda: by_hand(lab, HOST, "status")["data"]["lease"]["expired"], "the killed run's lease expires")
     assert cudaup.outcomes("rollback", "-i", lab.inventory, expect=4) == {HOST: "rolled-back"}
     assert service(lab, HOST)["versions"] == OLD
