@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import zipfile
 from pathlib import Path
+from typing import IO
 
 from cudaup.adapters.remote_wheel import is_url, open_remote, without_secrets
 from cudaup.audit.device import Device, UnknownDevice, cuda_of_driver, parse_cuda, parse_sm
 from cudaup.audit.target import Target, audit_environment, audit_file, of_wheel
 from cudaup.audit.wheel import WheelError, audit_wheel
-from cudaup.domain.audit import Asked, GpuAsked, TargetAudit, target_of
+from cudaup.domain.audit import Asked, GpuAsked, TargetAudit, is_named, target_of
 from cudaup.domain.errors import UsageError
 
 
@@ -39,15 +40,22 @@ class BinaryAuditor:
 def _read(target: str, device: Device, asked: Asked) -> Target:
     if is_url(target):
         with open_remote(target) as stream:
-            return of_wheel(audit_wheel(stream, device, is_quick=asked.is_quick), device)
+            return _wheel(stream, device, asked)
     path = Path(target)
     if path.is_dir():
         return audit_environment(target, device, scan_all=asked.scan_all)
     if path.suffix == ".whl" or zipfile.is_zipfile(path):
         with path.open("rb") as stream:
-            return of_wheel(audit_wheel(stream, device, is_quick=asked.is_quick), device)
+            return _wheel(stream, device, asked)
     path.stat()
     return audit_file(target, device)
+
+
+def _wheel(stream: IO[bytes], device: Device, asked: Asked) -> Target:
+    def wants(path: str) -> bool:
+        return not asked.only or any(is_named(path, pattern) for pattern in asked.only)
+
+    return of_wheel(audit_wheel(stream, device, is_quick=asked.is_quick, wants=wants), device)
 
 
 def _device(asked: Asked) -> Device:

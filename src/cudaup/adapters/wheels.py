@@ -69,11 +69,18 @@ class PipWheelStore:
             where = str(self._directory)
             raise CudaupError("wheels cannot be kept", where=where, found=str(error), fix=fix) from error
 
+    def fetched(self, wheels: Sequence[Wheel]) -> dict[str, Path]:
+        paths = {wheel.sha256: self._path(wheel) for wheel in wheels}
+        return {sha256: path for sha256, path in paths.items() if path.is_file()}
+
     def open(self, path: Path) -> BinaryIO:
         return path.open("rb")
 
+    def _path(self, wheel: Wheel) -> Path:
+        return self._directory / wheel.sha256 / wheel.filename
+
     def _one(self, wheel: Wheel, on_event: Callable[[str], None]) -> Path:
-        target = self._directory / wheel.sha256 / wheel.filename
+        target = self._path(wheel)
         if target.exists() and target.stat().st_size == wheel.size and _sha256(target) == wheel.sha256:
             return target
         on_event(f"fetching {wheel.filename} ({wheel.size / 1e6:.1f} MB)")

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cudaup.app import gate
 from cudaup.app.collect import collect
 from cudaup.app.fleet import on_each
-from cudaup.app.ports import PlayResult, Plays, WheelStore
+from cudaup.app.ports import Auditor, PlayResult, Plays, WheelStore
 from cudaup.app.run import (
     Member,
     Notes,
@@ -48,6 +49,7 @@ class Preparing:
 
     plays: Plays
     wheels: WheelStore
+    auditor: Auditor
 
 
 def apply_plan(run: Run, plan: Plan, hosts: Mapping[str, Host], preparing: Preparing) -> None:
@@ -87,7 +89,7 @@ def _check_drift(host_plan: HostPlan, facts: Facts | Unreachable, stack: Stack, 
 
 def _prepare(run: Run, stack: Stack, members: Sequence[Member], preparing: Preparing) -> None:
     """All hosts at once; their services run on."""
-    paths = _fetch(run, stack, members, preparing.wheels)
+    paths = _fetch(run, stack, members, preparing)
 
     def lease_and_relay(member: Member) -> None:
         take_lease(run, member, reason=f"upgrade to {stack.name}", ttl_s=stack.timers.lease_s)
@@ -97,21 +99,29 @@ def _prepare(run: Run, stack: Stack, members: Sequence[Member], preparing: Prepa
     on_each(still_going(members), lambda member: refuse_on_error(run, member, lease_and_relay))
     _play(run, stack, still_going(members), preparing.plays)
 
+    def audit(member: Member) -> None:
+        gate.require_code(preparing.auditor, run.links, member.host, str(member.target), stack)
+
+    on_each(still_going(members), lambda member: refuse_on_error(run, member, audit))
+
 
 def _needs_wheels(member: Member) -> bool:
     return any(planned.action is Action.RELAY for planned in member.plan.steps)
 
 
-def _fetch(run: Run, stack: Stack, members: Sequence[Member], store: WheelStore) -> Mapping[str, Path]:
+def _fetch(run: Run, stack: Stack, members: Sequence[Member], preparing: Preparing) -> Mapping[str, Path]:
     """Once for the whole fleet. Without the wheels nothing can begin anywhere, so an error ends the run's hosts."""
     if not any(_needs_wheels(member) for member in members):
         return {}
+    store = preparing.wheels
     try:
-        return store.fetch((*stack.wheels, stack.uv), lambda text: run.tell("", "fetch", Kind.NOTE, text))
+        paths = store.fetch((*stack.wheels, stack.uv), lambda text: run.tell("", "fetch", Kind.NOTE, text))
+        gate.refuse(gate.missed_in(preparing.auditor, store, stack), stack)
     except CudaupError as error:
         for member in members:
             settle(run, member, Outcome.REFUSED, error.told)
         return {}
+    return paths
 
 
 def _relay(run: Run, stack: Stack, member: Member, store: WheelStore, paths: Mapping[str, Path]) -> None:

@@ -41,13 +41,14 @@ def audit_hosts(
     def one(host: Host) -> TargetAudit:
         name = f"{host.name}:{generation or 'current'}"
         blank = GpuAsked(sm=0)
-        return _or_error(name, "generation", blank, lambda: _on_host(auditor, links, host, generation, asked))
+        return _or_error(name, "generation", blank, lambda: audit_host(auditor, links, host, generation, asked))
 
     found = on_each(hosts, one)
     return report_of([found[host.name] for host in hosts], required)
 
 
-def _on_host(auditor: Auditor, links: Links, host: Host, generation: str | None, asked: Asked) -> TargetAudit:
+def audit_host(auditor: Auditor, links: Links, host: Host, generation: str | None, asked: Asked) -> TargetAudit:
+    """Raise ConnectionFailed and its kinds, UsageError without a GPU to ask for, HostProgramBroken."""
     asked = _of_host(links, host, asked)
     gpu = auditor.gpu(asked)
     argv = ["audit", *([generation] if generation else []), "--sm", str(gpu.sm)]

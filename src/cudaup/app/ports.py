@@ -94,6 +94,10 @@ class WheelStore(Protocol):
         """Paths by sha256. Raises CudaupError naming the wheel when it cannot be had or its hash differs."""
         ...
 
+    def fetched(self, wheels: Sequence[Wheel]) -> Mapping[str, Path]:
+        """Paths by sha256 of those that are here; their content is not hashed again."""
+        ...
+
     def open(self, path: Path) -> BinaryIO: ...
 
 

@@ -3,7 +3,7 @@
 import struct
 import zipfile
 import zlib
-from typing import IO, Dict, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import IO, Callable, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 from cudaup.audit import binary, verdict
 from cudaup.audit.device import Device
@@ -27,6 +27,9 @@ _DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, Runti
 _METHODS = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
 
 
+Wants = Callable[[str], bool]
+
+
 class WheelError(ValueError):
     """The archive as a whole cannot be used."""
 
@@ -37,8 +40,12 @@ class Wheel(NamedTuple):
     paths: Sequence[str]
 
 
-def audit_wheel(stream: IO[bytes], device: Device, *, is_quick: bool = False) -> Wheel:
-    """`is_quick`: a large file is read only until code for the device was seen, or to its end.
+def _everything(_path: str) -> bool:
+    return True
+
+
+def audit_wheel(stream: IO[bytes], device: Device, *, is_quick: bool = False, wants: Wants = _everything) -> Wheel:
+    """`is_quick`: a large file is read only until code for the device was seen, or to its end. `wants`: which files.
 
     Raises WheelError, and OSError from the stream.
     """
@@ -46,7 +53,7 @@ def audit_wheel(stream: IO[bytes], device: Device, *, is_quick: bool = False) ->
     try:
         with zipfile.ZipFile(stream) as archive:
             _check_overlap(archive, stream)
-            files = list(_files(archive, device, is_quick=is_quick))
+            files = list(_files(archive, device, wants, is_quick=is_quick))
             return Wheel(files, _distributions(archive), archive.namelist())
     except WheelError:
         raise
@@ -54,10 +61,10 @@ def audit_wheel(stream: IO[bytes], device: Device, *, is_quick: bool = False) ->
         raise WheelError(f"not a wheel: {error}") from error
 
 
-def _files(archive: zipfile.ZipFile, device: Device, *, is_quick: bool) -> Iterator[FileAudit]:
+def _files(archive: zipfile.ZipFile, device: Device, wants: Wants, *, is_quick: bool) -> Iterator[FileAudit]:
     known: Dict[Tuple[int, int], FileAudit] = {}
     for member in archive.infolist():
-        if not NAMES.fullmatch(member.filename) or member.is_dir():
+        if not NAMES.fullmatch(member.filename) or member.is_dir() or not wants(member.filename):
             continue
         why_not = _refusal(member)
         same = known.get((member.CRC, member.file_size))

@@ -33,13 +33,17 @@ class AuditVerdict(StrEnum):
 
 
 class Asked(Value):
-    """As on the command line. `is_quick` and `scan_all` are the two ways from the usual depth."""
+    """As on the command line. `is_quick` and `scan_all` are the two ways from the usual depth.
+
+    `only` are patterns as of `--require`: nothing else of a wheel is read. Empty for everything.
+    """
 
     sm: str | None = None
     driver: str | None = None
     cuda: str | None = None
     is_quick: bool = False
     scan_all: bool = False
+    only: tuple[str, ...] = ()
 
 
 class GpuAsked(Value):
@@ -134,6 +138,10 @@ class Missed(Value):
     target: str
     path: str | None
     reason: str
+
+    @property
+    def told(self) -> str:
+        return f"{self.path or self.required}: {self.reason}"
 
 
 class AuditReport(Value):

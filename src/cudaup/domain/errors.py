@@ -105,6 +105,12 @@ class PlayFailed(CudaupError):
     """Ansible could not bring a host to the wanted state."""
 
 
+class AuditFailed(CudaupError):
+    """A file that the stack requires has no code for the GPUs."""
+
+    exit_code = 3
+
+
 class StalePlan(CudaupError):
     """A host moved since the plan was made; `found` lists what."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
+from cudaup.domain.audit import Missed
 from cudaup.domain.facts import EnvironmentState, Facts, Unreachable
 from cudaup.domain.fingerprint import Moved, compare, new_blockers, take_fingerprint
 from cudaup.domain.plan import Action, HostPlan, HostVerdict, Plan, Step, name_waves
@@ -22,9 +23,13 @@ def build_plan(
     sources: tuple[str, ...],
     limit: str | None = None,
     program: str | None = None,
+    missed: Mapping[str, tuple[Missed, ...]] | None = None,
 ) -> Plan:
-    """`program` is the digest of the host program that would be installed."""
-    hosts = tuple(plan_host(name, facts, stack, now, program) for name, facts in observed.items())
+    """`program` is the digest of the host program to be installed, `missed` what an audit of the wheels found."""
+    by_host = missed or {}
+    hosts = tuple(
+        plan_host(name, facts, stack, now, program, by_host.get(name, ())) for name, facts in observed.items()
+    )
     changing = tuple(host.host for host in hosts if host.verdict is HostVerdict.CHANGE)
     return Plan(
         id=plan_id,
@@ -37,10 +42,17 @@ def build_plan(
     )
 
 
-def plan_host(name: str, facts: Facts | Unreachable, stack: Stack, now: float, program: str | None = None) -> HostPlan:
+def plan_host(
+    name: str,
+    facts: Facts | Unreachable,
+    stack: Stack,
+    now: float,
+    program: str | None = None,
+    missed: Sequence[Missed] = (),
+) -> HostPlan:
     if isinstance(facts, Unreachable):
         return HostPlan(host=name, verdict=HostVerdict.UNREACHABLE, error=facts.reason)
-    findings = check(facts, stack, now)
+    findings = check(facts, stack, now, missed)
     verdict = _verdict(facts, stack, findings)
     return HostPlan(
         host=name,

@@ -100,6 +100,16 @@ class Stack(Value):
             )
         return smoke
 
+    @field_validator("audit")
+    @classmethod
+    def _gate_is_for_a_gpu(cls, audit: AuditGate, info: ValidationInfo) -> AuditGate:
+        gpus, smoke = info.data.get("gpus"), info.data.get("smoke")
+        if audit.require and "gpus" in info.data and smoke is not None and not (gpus or smoke.sm):
+            raise_problems(
+                [Problem(path=("require",), wanted="a GPU to look for (gpus.arch or smoke.sm)", found="none")]
+            )
+        return audit
+
     @field_validator("hooks")
     @classmethod
     def _hooks_fit_below_the_ceiling(cls, hooks: Hooks, info: ValidationInfo) -> Hooks:

@@ -197,9 +197,7 @@ def _gone_back(attempt: Attempt, error: BaseException) -> Union[Failed, Refused]
     ctx, pending = attempt.ctx, attempt.pending
     why = f"{attempt.step}: {error or type(error).__name__}"
     code = error.code if isinstance(error, (Failed, Refused)) else "interrupted"
-    if (
-        isinstance(error, Failed) and code != _ABANDONED and attempt.is_abandoned()
-    ):
+    if isinstance(error, Failed) and code != _ABANDONED and attempt.is_abandoned():
         why, code = f"{why}; nobody renewed in time", _ABANDONED
     ctx.channel.event(attempt.step, "failed", why)
     if attempt.step == hooks.DRAIN and not hooks.problems_of(ctx, pending.hooks, hooks.UNDRAIN):

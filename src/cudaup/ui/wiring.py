@@ -24,6 +24,7 @@ from cudaup.adapters.wheels import PipWheelStore, cache_directory
 from cudaup.app.apply import Preparing, apply_plan
 from cudaup.app.audit import audit_hosts, audit_targets
 from cudaup.app.collect import Observed, collect, require_distinct
+from cudaup.app.gate import missed_by_host
 from cudaup.app.renewals import Renewals
 from cudaup.app.rollback import LEASE_TTL_S, roll_back
 from cudaup.app.run import Run
@@ -76,6 +77,7 @@ def observe(on: Fleet, env_path: str | None = None) -> Observed:
 
 def make_plan(on: Fleet, wanted: Stack) -> Plan:
     observed = observe(on, wanted.environment.path if wanted.environment else None)
+    wheels = PipWheelStore(cache_directory(os.environ))
     return build_plan(
         wanted,
         observed,
@@ -84,6 +86,7 @@ def make_plan(on: Fleet, wanted: Stack) -> Plan:
         sources=on.sources,
         limit=on.limit,
         program=hostprogram.digest(),
+        missed=missed_by_host(BinaryAuditor(), wheels, wanted, observed),
     )
 
 
@@ -144,7 +147,8 @@ def carry_out(plan: Plan | RollbackPlan, run: Run, on: Fleet) -> None:
     """Journal -> run: the plan's own use case with what it needs."""
     if isinstance(plan, Plan):
         wheels = PipWheelStore(cache_directory(os.environ))
-        apply_plan(run, plan, on.by_name, Preparing(plays=AnsiblePlays(on.connections), wheels=wheels))
+        preparing = Preparing(plays=AnsiblePlays(on.connections), wheels=wheels, auditor=BinaryAuditor())
+        apply_plan(run, plan, on.by_name, preparing)
     else:
         roll_back(run, plan, on.by_name)
 

@@ -175,7 +175,8 @@ class FakeFleet:
     hosts: dict[str, FakeHost]
     journal: list[Json] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
-    fetched: int = 0
+    fetches: int = 0
+    here: dict[str, Path] = field(default_factory=dict)  # wheels by sha256
     play_fails_on: str = ""
     play_loses: str = ""
     time: float = 0.0
@@ -209,9 +210,12 @@ class FakeFleet:
         return PlayResult(host=host, ok=True, changed=True, text="staged", data={"staged": {"generation": NEW["id"]}})
 
     def fetch(self, wheels: Sequence[Wheel], on_event: Callable[[str], None]) -> dict[str, Path]:
-        self.fetched += 1
+        self.fetches += 1
         on_event("fetching")
         return {wheel.sha256: Path(wheel.filename) for wheel in wheels}
+
+    def fetched(self, wheels: Sequence[Wheel]) -> dict[str, Path]:
+        return {wheel.sha256: self.here[wheel.sha256] for wheel in wheels if wheel.sha256 in self.here}
 
     def open(self, _path: Path) -> BinaryIO:
         return io.BytesIO(b"wheel")

@@ -4,6 +4,7 @@ import pytest
 from tests.unit.app.fake_fleet import NEW, STACK, FakeFleet, FakeHost, as_hosts, fleet_of, lost, run_on
 from tests.unit.domain.builders import NOW, OLD, make_facts, make_status
 
+from cudaup.adapters.auditor import BinaryAuditor
 from cudaup.app.apply import Preparing, apply_plan
 from cudaup.domain.errors import AuthenticationFailed, HostFailed, HostProgramBroken, HostRefused
 from cudaup.domain.facts import Unreachable
@@ -20,7 +21,7 @@ def plan_of(fleet: FakeFleet) -> Plan:
 
 
 def applied_plan(fleet: FakeFleet, plan: Plan) -> Report:
-    apply_plan(run_on(fleet), plan, as_hosts(fleet), Preparing(plays=fleet, wheels=fleet))
+    apply_plan(run_on(fleet), plan, as_hosts(fleet), Preparing(plays=fleet, wheels=fleet, auditor=BinaryAuditor()))
     return report_of(fleet.journal)
 
 
@@ -36,7 +37,7 @@ def test_every_host_is_prepared_switched_confirmed_over_a_new_connection_and_rel
     fleet = fleet_of(FakeHost("a"), FakeHost("b"), FakeHost("c"))
     report = applied(fleet)
     assert outcomes(report) == dict.fromkeys("abc", Outcome.APPLIED)
-    assert (report.exit_code, fleet.fetched) == (0, 1)
+    assert (report.exit_code, fleet.fetches) == (0, 1)
     for host in fleet.hosts.values():
         order = [call for call in host.calls if call not in {"lease-renew", "facts"}]
         puts = len(STACK.wheels) + 1
@@ -191,7 +192,7 @@ def test_a_host_program_that_crashed_in_the_switch_is_not_renewed_so_that_its_ti
             host.timer_fires()
 
     host.on_call = on_call
-    apply_plan(run, plan_of(fleet), as_hosts(fleet), Preparing(plays=fleet, wheels=fleet))
+    apply_plan(run, plan_of(fleet), as_hosts(fleet), Preparing(plays=fleet, wheels=fleet, auditor=BinaryAuditor()))
     assert held_when_asked == [False]
     assert report_of(fleet.journal).hosts[0].outcome is Outcome.ROLLED_BACK
 

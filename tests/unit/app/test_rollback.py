@@ -29,7 +29,7 @@ def test_a_fleet_goes_back_with_nothing_but_calls_of_the_host_program() -> None:
     report = rolled_back(fleet)
     assert [host.outcome for host in report.hosts] == [Outcome.ROLLED_BACK] * 2
     assert report.exit_code == 4
-    assert fleet.fetched == 0
+    assert fleet.fetches == 0
     assert [c for c in fleet.hosts["a"].calls if c != "lease-renew"] == [
         "lease-take", "rollback", "lease-release"
     ]  # fmt: skip

@@ -35,6 +35,11 @@ NVCC = ("nvidia-cuda-nvcc", "13.0.88", "py3-none-manylinux2014_x86_64")
             "env.A",
             "wanted no placeholder but {generation}, found {home}",
         ),
+        (
+            {"audit": {"require": ["common_ops"]}, "gpus": None, "driver": None, "smoke": {"cases": ["imports"]}},
+            "audit.require",
+            "wanted a GPU to look for (gpus.arch or smoke.sm), found none",
+        ),
         ({"env": {"A": "x}"}}, "env.A", "wanted no placeholder but {generation}, found }"),
         (
             {"env": {"HF_TOKEN": "hf_abc"}},
