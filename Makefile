@@ -35,7 +35,7 @@ unit: setup-dev
 lab-tests: setup-dev
 	@$(if $(SUDO),echo "the lab makes network namespaces and mounts: asking for sudo",:)
 	$(SUDO) $(BIN)/pytest -q tests/lab/test_lab.py  # alone: it counts what all labs of the machine share
-	$(SUDO) $(BIN)/pytest -q -n 3 --dist worksteal tests/lab --ignore tests/lab/test_lab.py --ignore tests/lab/test_sweep.py
+	$(SUDO) $(BIN)/pytest -q -n 4 --dist worksteal tests/lab --ignore tests/lab/test_lab.py --ignore tests/lab/test_sweep.py
 
 test-real: setup-dev  # audits 2.3 GB of wheels as they are on the index; not part of `test`
 	$(BIN)/pytest -q tests/real

@@ -1,4 +1,4 @@
-"""Part of `make sweep` in every test run: each write of an upgrade and of a lost one, each with the next fault."""
+"""Part of `make sweep` in every CI run: each write of an upgrade and of a lost one, each with the next fault."""
 
 from __future__ import annotations
 
