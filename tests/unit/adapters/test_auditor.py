@@ -18,7 +18,7 @@ from cudaup.domain.audit import Asked, GpuAsked, TargetAudit
 from cudaup.domain.errors import UsageError
 
 SM120 = Asked(sm="120", driver="590.48.01")
-PADDING = os.urandom(3 << 20)  # large enough that reading it cannot go unnoticed
+PADDING = os.urandom(8 << 20)  # more than a socket may hold unread
 
 
 def wheel_of(*names: str) -> bytes:

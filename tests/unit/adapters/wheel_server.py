@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ class WheelServer(ThreadingHTTPServer):
 
     def __init__(self, data: bytes, *, has_ranges: bool = True) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)  # what waits there counts as sent
         self.data = data
         self.has_ranges = has_ranges
         self.status = 200
