@@ -16,7 +16,9 @@ import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from cudaup.adapters.lock_file import lock_path, read_lock
 from cudaup.domain.errors import UsageError
+from cudaup.domain.locking import made_from, with_wheels
 from cudaup.domain.stack import Stack
 
 MAX_BYTES = 1_000_000
@@ -59,7 +61,25 @@ class _Reading:
 
 
 def load_stack(path: Path) -> Stack:
-    """Raises UsageError with one line per error: file, line, key, wanted, found."""
+    """As it is rolled out: with the wheels of its lock. Raises UsageError also when it is not locked as it is."""
+    stack = load_unlocked(path)
+    if stack.packages is None:
+        return stack
+    lock, where = read_lock(path), str(lock_path(path))
+    if lock is None:
+        raise UsageError("this stack is not locked", where=str(path), wanted=where, found="none", fix="`cudaup lock`")
+    if lock.made_from != made_from(stack):
+        what = "the stack changed since it was locked"
+        raise UsageError(what, where=where, wanted="a lock of its packages, python and toolkit", fix="`cudaup lock`")
+    try:
+        return with_wheels(stack, lock.wheels)
+    except ValidationError as error:
+        found = "; ".join(each["msg"] for each in error.errors(include_url=False))
+        raise UsageError("its wheels do not fit the stack", where=where, found=found, fix="`cudaup lock`") from error
+
+
+def load_unlocked(path: Path) -> Stack:
+    """What the file itself says. Raises UsageError with one line per error: file, line, key, wanted, found."""
     node = _compose(path, _read(path))
     reading = _Reading()
     data = _plain(node, (), reading)
@@ -67,6 +87,10 @@ def load_stack(path: Path) -> Stack:
         stack = Stack.model_validate(data)
     except ValidationError as error:
         reading.problems.extend(_problem(each, reading.lines) for each in error.errors(include_url=False))
+    if isinstance(data, dict) and "packages" in data and "wheels" in data:
+        wanted = "packages, which a lock resolves to wheels, or wheels"
+        both = FileProblem(line=reading.lines["wheels",], key="wheels", wanted=wanted, found="both")
+        reading.problems.append(both)
     if reading.problems:
         _refuse(path, reading.problems)
     return stack

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import filecmp
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,6 +21,7 @@ from cudaup.domain.errors import CudaupError
 from cudaup.domain.lockfile import Wheel
 
 _FETCH_LIMIT_S = 1800
+_AT_ONCE = 4  # each is a pip of its own
 
 
 def cache_directory(environ: Mapping[str, str]) -> Path:
@@ -57,13 +61,16 @@ def _complaint(output: str) -> str:
 class PipWheelStore:
     """Satisfies `WheelStore`. Index settings are the user's own pip configuration; nothing is added to them."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, vendor: Path | None = None) -> None:
         self._directory = directory / "wheels"
+        self._vendor = vendor
 
     def fetch(self, wheels: Sequence[Wheel], on_event: Callable[[str], None]) -> dict[str, Path]:
         """Raises CudaupError naming the wheel, or the folder that cannot be written."""
         try:
-            return {wheel.sha256: self._one(wheel, on_event) for wheel in wheels}
+            with ThreadPoolExecutor(_AT_ONCE) as pool:
+                paths = pool.map(lambda wheel: self._one(wheel, on_event), wheels)
+                return {wheel.sha256: path for wheel, path in zip(wheels, paths, strict=True)}
         except OSError as error:
             fix = "free space, or name another folder in CUDAUP_CACHE"
             where = str(self._directory)
@@ -83,6 +90,9 @@ class PipWheelStore:
         target = self._path(wheel)
         if target.exists() and target.stat().st_size == wheel.size and _sha256(target) == wheel.sha256:
             return target
+        vendored = self._vendor / wheel.filename if self._vendor else None
+        if vendored and vendored.is_file() and _sha256(vendored) == wheel.sha256:
+            return vendored
         on_event(f"fetching {wheel.filename} ({wheel.size / 1e6:.1f} MB)")
         self._directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self._directory, prefix=".fetch-") as scratch:
@@ -91,13 +101,22 @@ class PipWheelStore:
             os.replace(found, target)  # noqa: PTH105 - the atomic step, named as such
         return target
 
+    def vendor(self, wheels: Sequence[Path], directory: Path) -> None:
+        """Keep them all in one folder, for the day when their index has them no more. Raise OSError."""
+        directory.mkdir(parents=True, exist_ok=True)
+        for path in wheels:
+            if not (directory / path.name).is_file() or not filecmp.cmp(path, directory / path.name, shallow=False):
+                scratch = directory / f".{path.name}.new"
+                shutil.copyfile(path, scratch)
+                os.replace(scratch, directory / path.name)  # noqa: PTH105 - the atomic step, named as such
+
     def _download(self, wheel: Wheel, scratch: Path) -> Path:
         requirements = scratch / "requirements.txt"
         requirements.write_text(f"{wheel.name}=={wheel.version} --hash=sha256:{wheel.sha256}\n")
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
         command += ["--ignore-requires-python"]  # the hosts' Python counts; the rules have looked at it
         command += ["--only-binary=:all:", "--dest", str(scratch), "--requirement", str(requirements)]
-        command += _pip_arguments(wheel)
+        command += [*(["--index-url", wheel.index] if wheel.index else []), *_pip_arguments(wheel)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_FETCH_LIMIT_S)
         found = scratch / wheel.filename
         if done.returncode != 0 or not found.exists():

@@ -11,6 +11,8 @@ from cudaup.domain.audit import Asked, GpuAsked, TargetAudit
 from cudaup.domain.events import Event
 from cudaup.domain.inventory import Host
 from cudaup.domain.lockfile import Wheel
+from cudaup.domain.locking import Candidate, Platform, Trial
+from cudaup.domain.packages import Packages
 
 Json = Mapping[str, Any]
 OnHostEvent = Callable[[Json], None]
@@ -117,6 +119,31 @@ class Clock(Protocol):
     def monotonic(self) -> float: ...
 
     def sleep(self, seconds: float) -> None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resolution:
+    """Exactly one wheel for each package; `exported` is the same as pylock.toml (PEP 751)."""
+
+    wheels: Sequence[Candidate]
+    exported: str
+
+
+class Resolver(Protocol):
+    @property
+    def version(self) -> str: ...
+
+    def resolve(
+        self, packages: Packages, platform: Platform, *, preferred: Sequence[Wheel] = (), upgrade: Sequence[str] = ()
+    ) -> Resolution:
+        """Versions of `preferred` stay where they can, but for those of `upgrade`. Raise LockFailed."""
+        ...
+
+
+class TrialRoom(Protocol):
+    def try_out(self, wheels: Sequence[Path], platform: Platform, imports: Sequence[str]) -> Trial:
+        """Install in a throw-away environment and import. Raise LockFailed for what does not work."""
+        ...
 
 
 class Auditor(Protocol):

@@ -111,6 +111,10 @@ class AuditFailed(CudaupError):
     exit_code = 3
 
 
+class LockFailed(CudaupError):
+    """A stack cannot be resolved, or what it resolves to does not go together."""
+
+
 class StalePlan(CudaupError):
     """A host moved since the plan was made; `found` lists what."""
 

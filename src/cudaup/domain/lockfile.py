@@ -14,13 +14,17 @@ Sha256 = Annotated[str, matching(r"[0-9a-f]{64}", "a SHA-256 in 64 hexadecimal d
 
 
 class Wheel(Value):
-    """`size` in bytes. `filename` decides platform and Python tags; it must agree with name and version."""
+    """`size` in bytes. `filename` decides platform and Python tags; it must agree with name and version.
+
+    `index`: the address of the one index it may come from; the default one when it is None.
+    """
 
     name: str
     version: str
     filename: str
     sha256: Sha256
     size: int = Field(gt=0)
+    index: str | None = None
 
     @model_validator(mode="after")
     def _filename_agrees(self) -> Wheel:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from typing import Protocol
 
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import parse_wheel_filename
@@ -26,29 +27,33 @@ def python_version(text: str) -> PythonVersion:
 
 
 @lru_cache(maxsize=256)
-def supported_tags(python: PythonVersion, glibc_minor: int, arch: str) -> frozenset[Tag]:
-    """Every tag that CPython `python` on Linux with glibc 2.`glibc_minor` takes."""
+def tag_ranks(python: PythonVersion, glibc_minor: int, arch: str) -> Mapping[Tag, int]:
+    """Every tag that CPython `python` on Linux with glibc 2.`glibc_minor` takes; the lowest number is liked best."""
     platforms = [f"manylinux_2_{minor}_{arch}" for minor in range(glibc_minor, 4, -1)]
     platforms += [f"{name}_{arch}" for name, minor in _OLD_NAMES.items() if minor <= glibc_minor]
     platforms.append(f"linux_{arch}")
     interpreter = f"cp{python[0]}{python[1]}"
-    return frozenset(
-        [
-            *cpython_tags(python, abis=[interpreter], platforms=platforms),
-            *compatible_tags(python, interpreter, platforms),
-        ]
-    )
+    tags = [
+        *cpython_tags(python, abis=[interpreter], platforms=platforms),
+        *compatible_tags(python, interpreter, platforms),
+    ]
+    return {tag: rank for rank, tag in reversed(list(enumerate(tags)))}
 
 
 def fits(wheel: Wheel, python: PythonVersion, glibc_minor: int, arch: str) -> bool:
-    return not wheel_tags(wheel).isdisjoint(supported_tags(python, glibc_minor, arch))
+    return not wheel_tags(wheel).isdisjoint(tag_ranks(python, glibc_minor, arch))
 
 
-def wheel_tags(wheel: Wheel) -> frozenset[Tag]:
+class Named(Protocol):
+    @property
+    def filename(self) -> str: ...
+
+
+def wheel_tags(wheel: Named) -> frozenset[Tag]:
     return parse_wheel_filename(wheel.filename)[3]
 
 
-def needed_glibc(wheel: Wheel, arch: str) -> int | None:
+def needed_glibc(wheel: Named, arch: str) -> int | None:
     """The minor number of the oldest glibc 2 the wheel takes on `arch`; None when it does not say."""
     minors = [minor for tag in wheel_tags(wheel) if (minor := _manylinux_minor(tag.platform, arch)) is not None]
     return min(minors, default=None)

@@ -11,6 +11,7 @@ from packaging.utils import canonicalize_name
 from pydantic import Field, ValidationInfo, field_validator
 
 from cudaup.domain.lockfile import Wheel
+from cudaup.domain.packages import Packages
 from cudaup.domain.platforms import PYTHONS, have_common_platform
 from cudaup.domain.problem import Problem, raise_problems, wrong
 from cudaup.domain.stack_sections import (
@@ -48,7 +49,8 @@ class Stack(Value):
     env: dict[str, str] = Field(default_factory=dict)
     imports: tuple[ModuleName, ...] = ()
     uv: Wheel
-    wheels: tuple[Wheel, ...]
+    packages: Packages | None = None
+    wheels: tuple[Wheel, ...] = Field(default=(), validate_default=True)
     smoke: Smoke
     audit: AuditGate = AuditGate()
     health: Health = Health()
@@ -72,7 +74,9 @@ class Stack(Value):
     @classmethod
     def _wheels_go_together(cls, wheels: tuple[Wheel, ...], info: ValidationInfo) -> tuple[Wheel, ...]:
         if not wheels:
-            raise wrong("at least one wheel", "none")
+            if info.data.get("packages") is not None:
+                return wheels  # not locked yet
+            raise wrong("at least one wheel, or packages to lock", "none")
         everything = [*_duplicates(wheels), *_no_common_platform(wheels, info.data), *_other_nvcc(wheels, info.data)]
         raise_problems(everything)
         return wheels
@@ -148,7 +152,7 @@ def generation_spec(stack: Stack) -> dict[str, Any]:
     return {
         "name": stack.name,
         "python": {"version": str(stack.python), "executable": None},
-        "wheels": [wheel.model_dump(mode="json") for wheel in wheels],
+        "wheels": [wheel.model_dump(mode="json", exclude={"index"}) for wheel in wheels],
         "uv": stack.uv.model_dump(mode="json", include={"filename", "sha256", "size"}),
         "toolkit": stack.toolkit.model_dump(mode="json", by_alias=True) if stack.toolkit else None,
         "env": dict(stack.env),

@@ -27,6 +27,7 @@ from cudaup.domain.report import report_of
 from cudaup.ui import text, wiring
 from cudaup.ui.audit_cli import audit
 from cudaup.ui.lab_cli import lab
+from cudaup.ui.lock_cli import lock
 from cudaup.ui.progress import ProgressLines
 
 CHANGES_PENDING = 2
@@ -56,6 +57,7 @@ def cli() -> None:
 
 cli.add_command(audit)
 cli.add_command(lab)
+cli.add_command(lock)
 
 
 @cli.command()

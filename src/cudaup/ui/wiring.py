@@ -12,26 +12,31 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import gmtime, strftime
 
-from cudaup.adapters import hostprogram
+from cudaup.adapters import hostprogram, lock_file
 from cudaup.adapters.auditor import BinaryAuditor
 from cudaup.adapters.clock import SystemClock
 from cudaup.adapters.connections import Connections
 from cudaup.adapters.inventory import AnsibleInventories
 from cudaup.adapters.journal_store import RunStore, state_directory
+from cudaup.adapters.resolver import UvResolver
 from cudaup.adapters.runner import AnsiblePlays
-from cudaup.adapters.stack_file import load_stack
+from cudaup.adapters.stack_file import load_stack, load_unlocked
+from cudaup.adapters.trial import UvTrialRoom
 from cudaup.adapters.wheels import PipWheelStore, cache_directory
 from cudaup.app.apply import Preparing, apply_plan
 from cudaup.app.audit import audit_hosts, audit_targets
 from cudaup.app.collect import Observed, collect, require_distinct
 from cudaup.app.gate import missed_by_host
+from cudaup.app.lock import Locked, Locking, lock_stack
 from cudaup.app.renewals import Renewals
 from cudaup.app.rollback import LEASE_TTL_S, roll_back
 from cudaup.app.run import Run
 from cudaup.domain.audit import Asked, AuditReport
 from cudaup.domain.errors import UsageError
 from cudaup.domain.events import Event, Kind
+from cudaup.domain.facts import Facts, Unreachable
 from cudaup.domain.inventory import Host
+from cudaup.domain.locking import Lock, Platform, platform_of
 from cudaup.domain.plan import Plan, RollbackPlan
 from cudaup.domain.plan_file import dump_plan, load_plan
 from cudaup.domain.planner import build_plan
@@ -77,7 +82,6 @@ def observe(on: Fleet, env_path: str | None = None) -> Observed:
 
 def make_plan(on: Fleet, wanted: Stack) -> Plan:
     observed = observe(on, wanted.environment.path if wanted.environment else None)
-    wheels = PipWheelStore(cache_directory(os.environ))
     return build_plan(
         wanted,
         observed,
@@ -86,7 +90,7 @@ def make_plan(on: Fleet, wanted: Stack) -> Plan:
         sources=on.sources,
         limit=on.limit,
         program=hostprogram.digest(),
-        missed=missed_by_host(BinaryAuditor(), wheels, wanted, observed),
+        missed=missed_by_host(BinaryAuditor(), _wheel_store(), wanted, observed),
     )
 
 
@@ -146,8 +150,8 @@ def open_run(
 def carry_out(plan: Plan | RollbackPlan, run: Run, on: Fleet) -> None:
     """Journal -> run: the plan's own use case with what it needs."""
     if isinstance(plan, Plan):
-        wheels = PipWheelStore(cache_directory(os.environ))
-        preparing = Preparing(plays=AnsiblePlays(on.connections), wheels=wheels, auditor=BinaryAuditor())
+        plays = AnsiblePlays(on.connections)
+        preparing = Preparing(plays=plays, wheels=_wheel_store(), auditor=BinaryAuditor())
         apply_plan(run, plan, on.by_name, preparing)
     else:
         roll_back(run, plan, on.by_name)
@@ -161,6 +165,55 @@ def audit(targets: Sequence[str], asked: Asked, required: Sequence[str]) -> Audi
 def audit_on(on: Fleet, generation: str | None, asked: Asked, required: Sequence[str]) -> AuditReport:
     """A host that cannot be asked is told with its reason."""
     return audit_hosts(BinaryAuditor(), on.connections, on.hosts, generation, asked, required)
+
+
+def read_lock(path: Path) -> Lock | None:
+    return lock_file.read_lock(path)
+
+
+def platform_for(on: Fleet, path: Path) -> Platform:
+    """Raise UsageError when a host cannot be asked, or no lock fits them all."""
+    observed = observe(on)
+    lost = [f"{name}: {facts.reason}" for name, facts in observed.items() if isinstance(facts, Unreachable)]
+    if lost:
+        raise UsageError("a lock is for hosts that answer", found="; ".join(lost), fix="leave them out: -l")
+    return platform_of(load_unlocked(path), [facts for facts in observed.values() if isinstance(facts, Facts)])
+
+
+def lock(
+    path: Path,
+    platform: Platform,
+    old: Lock | None,
+    upgrade: Sequence[str],
+    tell: Callable[[str], None],
+    *,
+    tries: bool,
+) -> Locked:
+    doing = Locking(
+        resolver=UvResolver(),
+        wheels=_wheel_store(),
+        auditor=BinaryAuditor(),
+        trial=UvTrialRoom() if tries else None,
+        tell=tell,
+    )
+    return lock_stack(load_unlocked(path), platform, old, doing, upgrade)
+
+
+def keep_lock(path: Path, locked: Locked, vendor: Path | None, export: Path | None) -> Path:
+    """Raise UsageError for what cannot be written; the lock itself comes last."""
+    try:
+        if vendor is not None:
+            _wheel_store().vendor(locked.paths, vendor)
+        if export is not None:
+            export.write_text(locked.exported)
+    except OSError as error:
+        raise UsageError("it cannot be written", where=str(error.filename), found=error.strerror) from error
+    return lock_file.write_lock(path, locked.lock)
+
+
+def _wheel_store() -> PipWheelStore:
+    vendor = os.environ.get("CUDAUP_VENDOR")
+    return PipWheelStore(cache_directory(os.environ), Path(vendor) if vendor else None)
 
 
 def new_id(kind: str) -> str:

@@ -105,7 +105,7 @@ NVCC = ("nvidia-cuda-nvcc", "13.0.88", "py3-none-manylinux2014_x86_64")
             "wheels",
             f"wanted {TOGETHER}, found numpy-2.3.1-cp312-cp312-manylinux_2_28_x86_64.whl",
         ),
-        ({"wheels": []}, "wheels", "wanted at least one wheel, found none"),
+        ({"wheels": []}, "wheels", "wanted at least one wheel, or packages to lock, found none"),
         (
             {"smoke": {"cases": [], "accept": {}, "limits": {}}},
             "smoke.cases",

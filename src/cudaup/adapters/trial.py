@@ -1,0 +1,61 @@
+"""A closure installed once and imported, in an environment that is thrown away: resolving proves nothing (7)."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from uv import find_uv_bin
+
+from cudaup.audit.distributions import Distribution, shared
+from cudaup.audit.tree import walk
+from cudaup.domain.errors import LockFailed
+from cudaup.domain.locking import Platform, Trial
+
+_LIMIT_S = 1800
+_IMPORT_LIMIT_S = 300
+_SHOWN = 1500
+
+
+class UvTrialRoom:
+    """Satisfies `TrialRoom`."""
+
+    def try_out(self, wheels: Sequence[Path], platform: Platform, imports: Sequence[str]) -> Trial:
+        with tempfile.TemporaryDirectory(prefix="cudaup-trial-") as scratch:
+            venv = Path(scratch) / "venv"
+            python = ".".join(map(str, platform.python))
+            fix = f"install Python {python} here, or lock with --no-trial on your own risk"
+            _run(["venv", "--python", python, "--no-python-downloads", str(venv)], "no environment can be made", fix)
+            install = ["pip", "install", "--python", str(venv), "--no-deps", "--no-index", "--offline"]
+            _run([*install, *map(str, wheels)], "the wheels cannot be installed together", "see which wheel it is")
+            for name in imports:
+                _import(venv, name)
+            found = walk(str(next(venv.glob("lib/python3*/site-packages"))))
+            return Trial(imports=tuple(imports), two_owners=tuple(_told(found.distributions)))
+
+
+def _told(distributions: Sequence[Distribution]) -> list[str]:
+    return [
+        f"{' and '.join(one.owners)} own {', '.join(one.differing)} with different content: installed last wins"
+        if one.differing
+        else f"{' and '.join(one.owners)} own {len(one.paths)} files in common, alike"
+        for one in shared(distributions)
+    ]
+
+
+def _run(arguments: Sequence[str], what: str, fix: str) -> None:
+    command = [find_uv_bin(), "--quiet", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_LIMIT_S)
+    if done.returncode:
+        raise LockFailed(what, found=done.stderr.strip()[-_SHOWN:], fix=fix)
+
+
+def _import(venv: Path, name: str) -> None:
+    command = [str(venv / "bin" / "python"), "-I", "-c", f"import {name}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_IMPORT_LIMIT_S)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["it died"])[-1]
+        fix = "the versions do not go together: hold one of them in `packages.constrain`"
+        raise LockFailed(f"`import {name}` fails in an environment of exactly these wheels", found=last, fix=fix)
