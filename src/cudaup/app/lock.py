@@ -75,7 +75,7 @@ def lock_stack(stack: Stack, platform: Platform, old: Lock | None, doing: Lockin
         trial=trial,
         wheels=wheels,
     )
-    notes = (*_useless(stack, targets), *(trial.two_owners if trial else ("not tried: nothing was installed",)))
+    notes = (*_useless(stack, targets), *(trial.notes if trial else ("not tried: nothing was installed",)))
     return Locked(lock=lock, changes=changes(known, wheels), notes=notes, paths=paths, exported=chosen.exported)
 
 

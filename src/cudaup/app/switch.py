@@ -9,7 +9,6 @@ from typing import Any
 from cudaup.app.ports import HostReply
 from cudaup.app.reconcile import REVERT_GRACE_S, Seen, ask_until_settled
 from cudaup.app.run import (
-    IN_TRANSIT,
     SHORT_LIMIT_S,
     Member,
     Notes,
@@ -88,9 +87,9 @@ def _attempt(
     try:
         return call(run, member, argv, timeout_s=timeout_s, action=action)
     except HostFailed as error:
-        if error.data.get("state") != IN_TRANSIT:
+        if error.data.get("state") in _OUTCOMES:
             return HostReply(data=error.data, failure=error.what)
-        # It can record nothing just now, and goes on trying.
+        # A disk that takes no record: what became of it is not in the answer, and its timer may go on trying.
         return _look_up(run, member, action, error, ttl_s=ttl_s, is_working=False)
     except HostRefused as error:
         close_step(run, member, action, Phase.REFUSED, Notes(text=error.told))

@@ -59,10 +59,10 @@ class LockedWheel(Wheel):
 
 
 class Trial(Value):
-    """One installation in a throw-away environment. `two_owners`: files that two packages own, with what that means."""
+    """One installation in a throw-away environment. `notes`: what does not quite fit, such as files with two owners."""
 
     imports: tuple[str, ...]
-    two_owners: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class Lock(Value):

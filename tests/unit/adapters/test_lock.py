@@ -167,7 +167,18 @@ def test_files_with_two_owners_are_told(indexes: Indexes, tmp_path: Path) -> Non
     for name, text in (("alpha", b"1"), ("beta", b"2")):
         indexes.put("default", name, "1.0", files={"build_backend.py": text})
     notes = lock(stack_of(indexes, "alpha", "beta"), tmp_path).notes
-    assert notes == ("alpha and beta own build_backend.py with different content: installed last wins",)
+    assert notes == ("alpha and beta own 1 files in common; installed last wins: build_backend.py",)
+
+
+def test_a_kernel_that_was_built_for_another_torch_is_refused_before_it_is_imported(
+    indexes: Indexes, tmp_path: Path
+) -> None:
+    indexes.put("default", "torch", "2.11.0", files={"torch/lib/libc10.so": content("libc10.so"), **TORCH})
+    indexes.put("default", "kernels", "1.0", files={"kernels/ops.so": content("other_torch.so")})
+    indexes.put("default", "kernels", "2.0", files={"kernels/ops.so": content("fits.so")})
+    with pytest.raises(LockFailed, match=r"a package was built for another torch[\s\S]*kernels/ops\.so"):
+        lock(stack_of(indexes, "torch", "kernels==1.0", imports=["kernels"]), tmp_path)
+    assert versions(lock(stack_of(indexes, "torch", "kernels"), tmp_path))["kernels"] == "2.0"
 
 
 def test_a_locked_stack_is_read_with_its_wheels_and_only_as_it_was_locked(indexes: Indexes, tmp_path: Path) -> None:

@@ -145,6 +145,15 @@ def test_a_confirmation_that_failed_on_the_host_is_none() -> None:
     assert fleet.hosts["a"].asked_back_to == OLD["id"]
 
 
+def test_an_answer_that_does_not_say_what_became_of_the_switch_is_looked_up() -> None:
+    """Seen by the soak on a disk gone read-only: back and proven, its last record lost, and called unproven."""
+    cut = HostFailed("`activate` was cut short: Read-only file system", data={"state": "cut-short"})
+    fleet = fleet_of(FakeHost("a", breaks={"activate": cut}, timer_fires_after="activate"))
+    report = applied(fleet)
+    assert outcomes(report) == {"a": Outcome.ROLLED_BACK}
+    assert "cut short: Read-only file system; the host put itself back" in report.hosts[0].reason
+
+
 def test_a_failed_play_refuses_its_host_only_and_gives_the_lease_back() -> None:
     fleet = fleet_of(FakeHost("a"), FakeHost("b"), play_fails_on="b")
     report = applied(fleet)
