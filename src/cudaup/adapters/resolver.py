@@ -28,6 +28,8 @@ from cudaup.domain.packages import Packages
 _LIMIT_S = 600
 _ASK_LIMIT_S = 60
 _GLIBC_OF_UV = (17, 28, *range(31, 41))  # the platforms that uv knows; a host takes the wheels of an older one too
+# Kernels are bound to the one torch that they were compiled against.
+_BOUND = re.compile(r"([A-Za-z0-9._-]+)==([^\s,]+) depends on (torch)==([^\s,]+)")
 _GONE = re.compile(r"there is no version of ([A-Za-z0-9._-]+)(==[^\s,]+)")
 
 
@@ -165,13 +167,16 @@ class _Links(HTMLParser):
 
 
 def _failed(packages: Packages, platform: Platform, complaint: str) -> LockFailed:
-    gone = list(dict.fromkeys(_GONE.findall(" ".join(complaint.split()))))
-    there = "; ".join(_newest(packages, platform, name, pin) for name, pin in gone)
-    fix = f"{there}; " if there else ""
+    told = " ".join(complaint.split())
+    advice = [_newest(packages, platform, name, pin) for name, pin in dict.fromkeys(_GONE.findall(told))]
+    advice += [
+        f"{kernel} {version} was built for {torch} {built_for}: require `{torch}=={built_for}`, or a {kernel} for yours"
+        for kernel, version, torch, built_for in dict.fromkeys(_BOUND.findall(told))
+    ]
     return LockFailed(
         f"the packages cannot be resolved for {platform}",
         found=complaint.strip()[-2000:],
-        fix=f"{fix}change `packages` in the stack",
+        fix="; ".join([*advice, "change `packages` in the stack"]),
     )
 
 

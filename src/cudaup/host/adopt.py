@@ -7,6 +7,7 @@ ever finds the path missing.
 import errno
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import List
 
@@ -33,7 +34,12 @@ def adopt(ctx: Context) -> Json:
         return {"would": f"make `{path}` a generation and the path a link to it"}
     with fence.mutation(ctx, "adopt", {"path": str(path)}) as change:
         settle(ctx)  # what a crashed one left
-        return _answer(_adopt(ctx, change, path), changed=True)
+        try:
+            return _answer(_adopt(ctx, change, path), changed=True)
+        except OSError:  # a full disk, most likely: nothing half-made stays where that can be helped
+            with suppress(OSError):
+                settle(ctx)
+            raise
 
 
 def settle(ctx: Context) -> List[str]:

@@ -1,6 +1,6 @@
 """What is not as cudaup leaves a host: somebody's hand, or a disk's. Told by status; in the way of an upgrade only."""
 
-from typing import Iterator, List, Optional, Sequence
+from typing import Iterator, List, Optional
 
 from cudaup.host import adoption, generations, units
 from cudaup.host.adoption import Adoption
@@ -11,10 +11,10 @@ from cudaup.host.protocol import Context
 def of(ctx: Context) -> List[str]:
     """In words, worst first. Only while nobody is at work on the host: a change under way looks alike."""
     known = adoption.read(ctx.layout)
-    if known is None:
+    if known is None or known.is_undone(ctx.layout):  # an adopt or a forget cut short: the next one settles it
         return []
     try:
-        return [*_links(ctx.layout), *_path(ctx.layout, known), *_units(ctx, known.units)]
+        return [*_links(ctx.layout), *_path(ctx.layout, known), *_units(ctx, known)]
     except PermissionError:  # not for this user to know: facts are read without root too
         return []
 
@@ -37,7 +37,10 @@ def _path(layout: Layout, known: Adoption) -> Iterator[str]:
         yield f"`{known.path}` does not lead to `{adoption.link_text(layout)}`, or `{known.aside}` is gone"
 
 
-def _units(ctx: Context, names: Sequence[str]) -> Iterator[str]:
-    missing = [name for name in names if not units.has_drop_in(ctx, name)]
+def _units(ctx: Context, known: Adoption) -> Iterator[str]:
+    """What was adopted has no variables to bring: there an adopt was cut short, and a switch makes the drop-in."""
+    if generations.current_id(ctx.layout) == known.generation:
+        return
+    missing = [name for name in known.units if not units.has_drop_in(ctx, name)]
     if missing and ctx.systemd.is_running():
         yield f"the drop-in of {', '.join(missing)} is gone"

@@ -60,6 +60,15 @@ def _on_what_was_there(station: Station) -> None:
     eventually(lambda: station.look()["service"] == "", "the old service runs")
 
 
+def _on_one_of_two(station: Station) -> None:
+    """A command before may have left one stack, or none."""
+    for variant in ("a", "b"):
+        if not station.snapshot().generation(variant):
+            command = station.apply(variant)
+            command.wait(120)
+            assert command.words() == "applied", command.said()
+
+
 def _untouched(station: Station) -> None:
     """A host as it was before cudaup."""
     _on_what_was_there(station)
@@ -154,11 +163,18 @@ _ALL = (
         prelude=Prelude(point="switch done", fault=Fault.REBOOT),
         faults=WITHOUT_OPERATOR,
     ),
-    Scenario(name="rollback", start=_roll_back, points=_in_full(*_ROLLBACK), is_rollback=True),
+    Scenario(
+        name="rollback",
+        start=_roll_back,
+        points=_in_full(*_ROLLBACK),
+        prepare=_on_one_of_two,
+        is_rollback=True,
+    ),
     Scenario(
         name="by-hand",
         start=_roll_back_by_hand,
         points=_in_full(*_ROLLBACK),
+        prepare=_on_one_of_two,
         faults=WITHOUT_OPERATOR,
         is_rollback=True,
     ),
@@ -195,6 +211,7 @@ _ALL = (
         name="run-back",
         start=_roll_back,
         points=_in_full(*_LEASE, "rollback!"),
+        prepare=_on_one_of_two,
         is_of_run=True,
         is_rollback=True,
     ),

@@ -106,10 +106,11 @@ class Snapshot:
         return bool(lease["state"] == "free" or lease["expired"] or (lease["run"] == "by-hand" and self.is_settled))
 
     def generation(self, variant: str) -> str:
-        """The newest of that variant."""
+        """The newest of that variant; empty when the host has none."""
         name, kind = (f"small-{variant}", "staged") if variant else ("", "adopted")
-        known = self.status["generations"]
-        return next(str(each["id"]) for each in reversed(known) if each["kind"] == kind and name in {"", each["name"]})
+        known = reversed(self.status["generations"])
+        found = (str(each["id"]) for each in known if each["kind"] == kind and name in {"", each["name"]})
+        return next(found, "")
 
 
 @dataclass

@@ -117,6 +117,14 @@ def test_a_missing_companion_is_named(indexes: Indexes, tmp_path: Path) -> None:
         lock(stack_of(indexes, f"torch=={NIGHTLY}", nightly=("torch",)), tmp_path)
 
 
+def test_a_kernel_that_is_bound_to_another_torch_is_told_with_the_pair(indexes: Indexes, tmp_path: Path) -> None:
+    indexes.put("nightly", "torch", NIGHTLY)
+    indexes.put("default", "sglang-kernel", "0.4.10", requires=["torch==2.11.0"])
+    with pytest.raises(LockFailed) as caught:
+        lock(stack_of(indexes, f"torch=={NIGHTLY}", "sglang-kernel", nightly=("torch",)), tmp_path)
+    assert "sglang-kernel 0.4.10 was built for torch 2.11.0: require `torch==2.11.0`" in str(caught.value.fix)
+
+
 @pytest.mark.parametrize("is_first", [True, False])
 def test_of_several_hashes_of_one_file_the_one_that_is_given_counts(
     indexes: Indexes, tmp_path: Path, *, is_first: bool

@@ -161,7 +161,9 @@ def test_whatever_a_stage_was_killed_over_each_whole_generation_has_its_link(qui
 def test_whatever_an_adopt_was_killed_over_forget_leaves_nothing(fresh: QuickMachine) -> None:
     before = picture(fresh.path)
     for _number in kills(fresh, lambda: adopt.adopt(fresh.call(path=str(fresh.path)))):
-        for known in status.of(fresh.ctx)["generations"]:  # reading works, whatever is there
+        told = status.of(fresh.ctx)
+        assert told["damage"] == []
+        for known in told["generations"]:  # reading works, whatever is there
             verified = manifest.check(fresh.ctx.layout, known["id"], full=True)
             assert verified["ok"] or not fresh.path.is_symlink()
         forget.forget(fresh.ctx)
