@@ -117,7 +117,10 @@ class PipWheelStore:
         command += ["--ignore-requires-python"]  # the hosts' Python counts; the rules have looked at it
         command += ["--only-binary=:all:", "--dest", str(scratch), "--requirement", str(requirements)]
         command += [*(["--index-url", wheel.index] if wheel.index else []), *_pip_arguments(wheel)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_FETCH_LIMIT_S)
+        none = scratch / "constraints.txt"
+        none.touch()
+        environ = {**os.environ, "PIP_CONSTRAINT": str(none)}  # the user's own are for what is resolved, not for a pin
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_FETCH_LIMIT_S, env=environ)
         found = scratch / wheel.filename
         if done.returncode != 0 or not found.exists():
             raise CudaupError(

@@ -47,6 +47,17 @@ def test_a_wheel_is_fetched_for_the_hosts_platform_whatever_runs_here(index: Pat
     assert told == [f"fetching {wheel.filename} (0.0 MB)"]
 
 
+def test_the_users_own_constraints_do_not_keep_a_pinned_wheel_away(
+    index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel = put(index, "alpha", "py3-none-any")
+    config = tmp_path / "pip.conf"
+    (tmp_path / "constraints.txt").write_text("alpha<1\n")
+    config.write_text(f"[global]\nconstraint = {tmp_path / 'constraints.txt'}\n")
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(config))
+    assert PipWheelStore(tmp_path / "cache").fetch([wheel], lambda _text: None)[wheel.sha256].is_file()
+
+
 def test_what_is_there_already_is_not_fetched_again(index: Path, tmp_path: Path) -> None:
     wheel = put(index, "alpha", "py3-none-any")
     store = PipWheelStore(tmp_path / "cache")
