@@ -162,9 +162,11 @@ def _not_confirmed(run: Run, stack: Stack, member: Member, error: CudaupError, s
         open_step(run, member, Action.ROLLBACK)
         close_step(run, member, Action.ROLLBACK, Phase.DONE, Notes(text="the host put itself back"))
         end(run, member, found.outcome, f"{why}; the host put itself back", smoke=smoke)
-    elif found.origin is not None and isinstance(error, (HostRefused, HostFailed)):
+    elif found.seen is Seen.AWAITS_CONFIRM and found.origin is not None:
         # While we renew, its timer would wait for us; so it is told.
         go_back(run, member, found.origin, ttl_s=stack.timers.ttl_s, why=why)
+    elif found.seen is Seen.AWAITS_CONFIRM:  # it has recorded the confirmation, and only its answer was lost
+        end(run, member, Outcome.APPLIED, f"{member.target} confirmed ({error.what})", smoke=smoke, to=member.target)
     else:
         settle(run, member, Outcome.IN_TRANSIT, f"{why}; its timer decides", smoke=smoke)
 

@@ -141,10 +141,11 @@ def _environment(asked: Json, folder: Path) -> Dict[str, str]:
     """Nothing of the caller's: what the service will get, and what any process needs."""
     try:
         own = envfile.parse(Path(asked["generation"], "env").read_text(encoding="utf-8"))
-    except FileNotFoundError:  # adopted: its files stay untouched, so no bytecode either
-        own = {"PYTHONDONTWRITEBYTECODE": "1"}
+    except FileNotFoundError:  # adopted
+        own = {}
     base = {"PATH": _PATH, "HOME": "/root", "LANG": "C.UTF-8", "TMPDIR": str(folder), "PYTHONNOUSERSITE": "1"}
-    return {**base, **own}
+    # Also of what a case starts. On a disk that fills up Python leaves half a file, which no import survives.
+    return {**base, **own, "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 @contextmanager

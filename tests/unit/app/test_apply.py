@@ -145,6 +145,18 @@ def test_a_confirmation_that_failed_on_the_host_is_none() -> None:
     assert fleet.hosts["a"].asked_back_to == OLD["id"]
 
 
+@pytest.mark.parametrize("has_effect", [False, True])
+def test_a_confirmation_that_was_killed_is_what_the_host_recorded_of_it(*, has_effect: bool) -> None:
+    """Seen by the sweep: it was called in-transit while its timer had put it back."""
+    killed = HostProgramBroken("the host program ended with status 137")
+    fleet = fleet_of(FakeHost("a", breaks={"confirm": killed}, breaks_before_effect=not has_effect))
+    report = applied(fleet)
+    assert outcomes(report) == {"a": Outcome.APPLIED if has_effect else Outcome.ROLLED_BACK}
+    assert "status 137" in report.hosts[0].reason
+    assert fleet.hosts["a"].state["current"]["id"] == (NEW if has_effect else OLD)["id"]
+    assert fleet.hosts["a"].state["lease"]["state"] == "free"
+
+
 def test_an_answer_that_does_not_say_what_became_of_the_switch_is_looked_up() -> None:
     """Seen by the soak on a disk gone read-only: back and proven, its last record lost, and called unproven."""
     cut = HostFailed("`activate` was cut short: Read-only file system", data={"state": "cut-short"})

@@ -27,7 +27,7 @@ from cudaup.host import (
     status,
     transit,
 )
-from cudaup.host.protocol import Json, Refused
+from cudaup.host.protocol import Failed, Json, Refused
 
 
 @pytest.fixture
@@ -111,6 +111,18 @@ def test_going_back_gives_the_service_its_drop_in_again(
 
 def _no_space(*_: object) -> None:
     raise OSError(errno.ENOSPC, "full")
+
+
+def test_what_a_failed_generation_compiled_is_not_kept(quick: QuickMachine) -> None:
+    """Half a file of a disk that was full would fail each later attempt (seen by the sweep)."""
+    layout, new = quick.ctx.layout, staged(quick)
+    torn = layout.generation(new) / "cache" / "pycache" / "torn.pyc"
+    torn.parent.mkdir()
+    torn.write_bytes(b"half")
+    quick.systemd.faults[new] = "start"
+    with pytest.raises(Failed, match="does not start"):
+        activate.activate(quick.call(None, generation=new, **TIMES))
+    assert (torn.exists(), torn.parent.parent.exists()) == (False, True)
 
 
 def test_a_recovery_at_boot_in_the_middle_of_a_boot_stops_what_still_runs(quick: QuickMachine) -> None:

@@ -182,6 +182,17 @@ def test_the_real_cases_run_in_order_and_tell_what_they_do(layout: Layout, monke
     assert not (layout.generation(ID) / "venv" / "lib" / "__pycache__").exists()
 
 
+def test_what_a_case_starts_compiles_nothing_into_the_generations_cache(layout: Layout) -> None:
+    """A disk that fills up meanwhile leaves half a file there, which every later import dies of (seen by the sweep)."""
+    generation = layout.generation(ID)
+    (generation / "env").write_text(f'PYTHONPYCACHEPREFIX="{generation}/cache/pycache"\n')
+    site = next((generation / "venv" / "lib").glob("python3*/site-packages"))
+    (site / "mine.py").write_text("value = 1\n")
+    (verdict,) = smoke.run_suite(layout, ID, {"cases": ["imports"], "imports": ["mine"]}, Recorder(), lambda: False)
+    assert verdict["verdict"] == "pass"
+    assert not (generation / "cache" / "pycache").exists()
+
+
 def test_a_suite_leaves_nothing_behind(layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(smoke, "_roomy", lambda _layout: tmp_path)
     before = set(tmp_path.iterdir())
