@@ -133,6 +133,7 @@ def test_the_environment_is_the_generations_and_nothing_of_ours(
         "HOME",
         "LANG",
         "PATH",
+        "PYTHONDONTWRITEBYTECODE",
         "PYTHONNOUSERSITE",
         "PYTHONPYCACHEPREFIX",
         "TMPDIR",
