@@ -120,8 +120,8 @@ def _look_up(
         end(run, member, found.outcome, f"{lost}; nothing was begun")
     else:
         phase = Phase.DONE if action is Action.ROLLBACK else Phase.FAILED
-        close_step(run, member, action, phase, Notes(text=f"{lost}; the host put itself back"))
-        end(run, member, found.outcome, f"{lost}; the host put itself back")
+        close_step(run, member, action, phase, Notes(text=f"{lost}; the host went back"))
+        end(run, member, found.outcome, f"{lost}; the host went back")
     return None
 
 
@@ -160,8 +160,8 @@ def _not_confirmed(run: Run, stack: Stack, member: Member, error: CudaupError, s
     found = ask_until_settled(run, member, ttl_s=stack.timers.ttl_s)
     if found.seen is Seen.WENT_BACK and found.outcome is not None:
         open_step(run, member, Action.ROLLBACK)
-        close_step(run, member, Action.ROLLBACK, Phase.DONE, Notes(text="the host put itself back"))
-        end(run, member, found.outcome, f"{why}; the host put itself back", smoke=smoke)
+        close_step(run, member, Action.ROLLBACK, Phase.DONE, Notes(text="the host went back"))
+        end(run, member, found.outcome, f"{why}; the host went back", smoke=smoke)
     elif found.seen is Seen.AWAITS_CONFIRM and found.origin is not None:
         # While we renew, its timer would wait for us; so it is told.
         go_back(run, member, found.origin, ttl_s=stack.timers.ttl_s, why=why)

@@ -102,7 +102,7 @@ def test_a_host_that_put_itself_back_while_we_were_away_is_rolled_back() -> None
     fleet = fleet_of(FakeHost("a", breaks={"activate": lost()}, timer_fires_after="activate"))
     report = applied(fleet)
     assert outcomes(report) == {"a": Outcome.ROLLED_BACK}
-    assert report.hosts[0].reason == "the connection broke; the host put itself back"
+    assert report.hosts[0].reason == "the connection broke; the host went back"
 
 
 def test_a_switch_that_never_began_is_not_called_a_rollback() -> None:
@@ -163,7 +163,7 @@ def test_an_answer_that_does_not_say_what_became_of_the_switch_is_looked_up() ->
     fleet = fleet_of(FakeHost("a", breaks={"activate": cut}, timer_fires_after="activate"))
     report = applied(fleet)
     assert outcomes(report) == {"a": Outcome.ROLLED_BACK}
-    assert "cut short: Read-only file system; the host put itself back" in report.hosts[0].reason
+    assert "cut short: Read-only file system; the host went back" in report.hosts[0].reason
 
 
 def test_a_failed_play_refuses_its_host_only_and_gives_the_lease_back() -> None:
