@@ -25,11 +25,12 @@ from cudaup.domain.lockfile import Wheel
 from cudaup.domain.locking import Candidate, Platform, best_wheel
 from cudaup.domain.packages import Packages
 
+_PROJECT = "cudaup-lock"
 _LIMIT_S = 600
 _ASK_LIMIT_S = 60
 _GLIBC_OF_UV = (17, 28, *range(31, 41))  # the platforms that uv knows; a host takes the wheels of an older one too
 # Kernels are bound to the one torch that they were compiled against.
-_BOUND = re.compile(r"([A-Za-z0-9._-]+)==([^\s,]+) depends on (torch)==([^\s,]+)")
+_BOUND = re.compile(r"([A-Za-z0-9._-]+(?:==[^\s,]+)?) depends? on torch==([^\s,]+)")
 _GONE = re.compile(r"there is no version of ([A-Za-z0-9._-]+)(==[^\s,]+)")
 
 
@@ -81,7 +82,7 @@ def _compile(
 
 def _project(packages: Packages, platform: Platform) -> str:
     """An explicit index serves the packages that name it and no other (uv, "Package indexes")."""
-    lines = ["[project]", 'name = "cudaup-lock"', 'version = "0"']
+    lines = ["[project]", f'name = "{_PROJECT}"', 'version = "0"']
     lines += [f'requires-python = ">={platform.python[0]}.{platform.python[1]}"']
     lines += [f"dependencies = {json.dumps(packages.require)}"]
     lines += ["[tool.uv]", f"constraint-dependencies = {json.dumps(packages.constrain)}", "[tool.uv.sources]"]
@@ -170,8 +171,9 @@ def _failed(packages: Packages, platform: Platform, complaint: str) -> LockFaile
     told = " ".join(complaint.split())
     advice = [_newest(packages, platform, name, pin) for name, pin in dict.fromkeys(_GONE.findall(told))]
     advice += [
-        f"{kernel} {version} was built for {torch} {built_for}: require `{torch}=={built_for}`, or a {kernel} for yours"
-        for kernel, version, torch, built_for in dict.fromkeys(_BOUND.findall(told))
+        f"{kernel} was built for torch {built_for}: require `torch=={built_for}`, or a {kernel} for yours"
+        for kernel, built_for in dict.fromkeys(_BOUND.findall(told))
+        if kernel != _PROJECT
     ]
     return LockFailed(
         f"the packages cannot be resolved for {platform}",

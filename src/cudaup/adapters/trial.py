@@ -9,21 +9,19 @@ from pathlib import Path
 
 from uv import find_uv_bin
 
-from cudaup.audit.device import Device
-from cudaup.audit.target import ABI, Fault, audit_environment
+from cudaup.app.ports import Look
 from cudaup.domain.errors import LockFailed
 from cudaup.domain.locking import Platform, Trial
 
 _LIMIT_S = 1800
 _IMPORT_LIMIT_S = 300
 _SHOWN = 1500
-_NO_GPU = Device(0)  # whether packages fit together is not a question of the GPU
 
 
 class UvTrialRoom:
     """Satisfies `TrialRoom`."""
 
-    def try_out(self, wheels: Sequence[Path], platform: Platform, imports: Sequence[str]) -> Trial:
+    def try_out(self, wheels: Sequence[Path], platform: Platform, imports: Sequence[str], look: Look) -> Trial:
         with tempfile.TemporaryDirectory(prefix="cudaup-trial-") as scratch:
             venv = Path(scratch) / "venv"
             python = ".".join(map(str, platform.python))
@@ -31,19 +29,10 @@ class UvTrialRoom:
             _run(["venv", "--python", python, "--no-python-downloads", str(venv)], "no environment can be made", fix)
             install = ["pip", "install", "--python", str(venv), "--no-deps", "--no-index", "--offline"]
             _run([*install, *map(str, wheels)], "the wheels cannot be installed together", "see which wheel it is")
-            found = audit_environment(str(next(venv.glob("lib/python3*/site-packages"))), _NO_GPU)
-            _require_fitting(found.faults)
+            notes = look(str(next(venv.glob("lib/python3*/site-packages"))))
             for name in imports:
                 _import(venv, name)
-            return Trial(imports=tuple(imports), notes=tuple(fault.text for fault in found.faults))
-
-
-def _require_fitting(faults: Sequence[Fault]) -> None:
-    """Before the imports: they say the same in the words of a loader, or not at all without a GPU."""
-    broken = [f"{', '.join(fault.paths)}: {fault.text}" for fault in faults if fault.kind == ABI]
-    if broken:
-        fix = "require the torch that it was built for, or a build of it for this torch"
-        raise LockFailed("a package was built for another torch", found="; ".join(broken), fix=fix)
+            return Trial(imports=tuple(imports), notes=tuple(notes))
 
 
 def _run(arguments: Sequence[str], what: str, fix: str) -> None:

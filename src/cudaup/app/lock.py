@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 
 from cudaup.app import gate
 from cudaup.app.ports import Auditor, Resolution, Resolver, TrialRoom, WheelStore
-from cudaup.domain.audit import Asked, TargetAudit, report_of
+from cudaup.domain.audit import ABI, Asked, TargetAudit, report_of
 from cudaup.domain.errors import CudaupError, LockFailed, UsageError
 from cudaup.domain.lockfile import Wheel
 from cudaup.domain.locking import (
@@ -61,12 +63,12 @@ def lock_stack(stack: Stack, platform: Platform, old: Lock | None, doing: Lockin
     known = old.wheels if old else ()
     chosen = _resolve(stack, stack.packages, platform, known, doing, upgrade)
     fetched = _fetch(chosen.wheels, doing)
-    targets = [doing.auditor.audit(str(path), Asked(sm=stack.sm or _ANY_GPU)) for path in fetched.values()]
+    targets = [doing.auditor.audit(str(path), _asked(stack)) for path in fetched.values()]
     wheels = tuple(_locked(wheel, target) for wheel, target in zip(fetched, targets, strict=True))
     _raise(faults_of_content(stack, wheels))
     gate.refuse(report_of(targets, stack.audit.require).missed, stack)
     paths = tuple(fetched.values())
-    trial = doing.trial.try_out(paths, platform, stack.imports) if doing.trial else None
+    trial = doing.trial.try_out(paths, platform, stack.imports, partial(_look, stack, doing)) if doing.trial else None
     lock = Lock(
         made_from=made_from(stack),
         platform=platform,
@@ -123,6 +125,20 @@ def _locked(wheel: Candidate, target: TargetAudit) -> LockedWheel:
         ptx=tuple(sorted({arch for file in target.files for arch in file.ptx_archs})),
         cuda=tuple(target.cuda_majors),
     )
+
+
+def _look(stack: Stack, doing: Locking, installed: str) -> Iterator[str]:
+    """Of wheels that are installed together more can be said: whether they fit this torch, and each other."""
+    target = doing.auditor.audit(installed, _asked(stack))
+    gate.refuse(report_of([target], stack.audit.require).missed, stack)
+    unfit = [path for fault in target.faults if fault.kind == ABI for path in fault.paths]
+    for package, paths in groupby(sorted(unfit), lambda path: path.partition("/")[0]):
+        yield f"{package}: {len(list(paths))} of its files were built for another torch"
+    yield from (fault.text for fault in target.faults if fault.kind != ABI)
+
+
+def _asked(stack: Stack) -> Asked:
+    return Asked(sm=stack.sm or _ANY_GPU)
 
 
 def _useless(stack: Stack, targets: Sequence[TargetAudit]) -> Iterator[str]:

@@ -140,9 +140,12 @@ class Resolver(Protocol):
         ...
 
 
+Look = Callable[[str], Iterable[str]]  # at a folder of installed packages; what does not quite fit
+
+
 class TrialRoom(Protocol):
-    def try_out(self, wheels: Sequence[Path], platform: Platform, imports: Sequence[str]) -> Trial:
-        """Install in a throw-away environment and import. Raise LockFailed for what does not work."""
+    def try_out(self, wheels: Sequence[Path], platform: Platform, imports: Sequence[str], look: Look) -> Trial:
+        """Install in a throw-away environment, `look` at it, and import. Raise LockFailed for what does not work."""
         ...
 
 

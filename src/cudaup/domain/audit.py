@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 from cudaup.domain.value import Observed, Value
 
-_BREAKING = frozenset({"abi", "cuda-major"})  # faults that keep a file from being loaded at all
+ABI = "abi"
+_BREAKING = frozenset({ABI, "cuda-major"})  # faults that keep a file from being loaded at all
 
 
 class AuditVerdict(StrEnum):

@@ -68,6 +68,7 @@ class HostDisk:
 
     def unfill(self) -> None:
         (self.base / "ballast").unlink(missing_ok=True)
+        self._keep()
 
     def take_inodes(self) -> None:
         """Real ENOSPC for whoever makes a file, while blocks stay free."""
@@ -83,6 +84,11 @@ class HostDisk:
             self._limit_inodes(_TMPFS_INODES)
         else:
             shutil.rmtree(self._inode_ballast, ignore_errors=True)
+            self._keep()
+
+    def _keep(self) -> None:
+        """Or a power loss would bring back what was in the way."""
+        subprocess.run(["sync", "--file-system", str(self.base)], check=True)
 
     @property
     def _inode_ballast(self) -> Path:
