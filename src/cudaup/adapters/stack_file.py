@@ -72,7 +72,7 @@ def load_stack(path: Path) -> Stack:
         what = "the stack changed since it was locked"
         raise UsageError(what, where=where, wanted="a lock of its packages, python and toolkit", fix="`cudaup lock`")
     try:
-        return with_wheels(stack, lock.wheels)
+        return with_wheels(stack, lock)
     except ValidationError as error:
         found = "; ".join(each["msg"] for each in error.errors(include_url=False))
         raise UsageError("its wheels do not fit the stack", where=where, found=found, fix="`cudaup lock`") from error

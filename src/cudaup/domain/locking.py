@@ -96,10 +96,11 @@ def made_from(stack: Stack) -> str:
     return hashlib.sha256(canonical_json(made).encode()).hexdigest()
 
 
-def with_wheels(stack: Stack, wheels: Sequence[Wheel]) -> Stack:
-    """The stack as if its file named them. Raise ValidationError when they do not fit it."""
-    named = [wheel.model_dump(include=set(Wheel.model_fields)) for wheel in wheels]
-    return Stack.model_validate({**stack.model_dump(by_alias=True), "wheels": named})
+def with_wheels(stack: Stack, lock: Lock) -> Stack:
+    """The stack as if its file named them, for the Python they are for. Raise ValidationError when they do not fit."""
+    named = [wheel.model_dump(include=set(Wheel.model_fields)) for wheel in lock.wheels]
+    python = f"{stack.python},=={lock.platform.python[0]}.{lock.platform.python[1]}.*"
+    return Stack.model_validate({**stack.model_dump(by_alias=True), "python": python, "wheels": named})
 
 
 def platform_of(stack: Stack, hosts: Sequence[Facts]) -> Platform:
