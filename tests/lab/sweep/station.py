@@ -47,7 +47,8 @@ VERSIONS = {
 _SICK = {"CUDAUP_TEST": "sick", "CUDA_HOME": "/sick"}
 _NOT_SICK = {"command": ["sh", "-c", "curl -sf http://127.0.0.1:8000/ | grep -v /sick"], "timeout_s": 3}
 SPOILT = "/run/spoilt"
-_NOT_SPOILT = {"command": ["test", "!", "-e", SPOILT], "timeout_s": 1}
+# What the old stack does not pass before a switch is refused: so it fails only in the middle of one.
+_NOT_SPOILT = {"command": ["sh", "-c", f"test ! -e {SPOILT} || test ! -e /opt/cudaup/transit.json"], "timeout_s": 1}
 _HEALTH = {"http": {"url": "http://127.0.0.1:8000/health", "timeout_s": 20}}
 _numbers = itertools.count()
 
