@@ -166,6 +166,8 @@ def _not_confirmed(run: Run, stack: Stack, member: Member, error: CudaupError, s
         # While we renew, its timer would wait for us; so it is told.
         go_back(run, member, found.origin, ttl_s=stack.timers.ttl_s, why=why)
     elif found.seen is Seen.AWAITS_CONFIRM:  # it has recorded the confirmation, and only its answer was lost
+        open_step(run, member, Action.CONFIRM)
+        close_step(run, member, Action.CONFIRM, Phase.DONE, Notes(text=f"{member.target} confirmed"))
         end(run, member, Outcome.APPLIED, f"{member.target} confirmed ({error.what})", smoke=smoke, to=member.target)
     else:
         settle(run, member, Outcome.IN_TRANSIT, f"{why}; its timer decides", smoke=smoke)
