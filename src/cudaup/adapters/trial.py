@@ -16,6 +16,7 @@ from cudaup.domain.locking import Platform, Trial
 _LIMIT_S = 1800
 _IMPORT_LIMIT_S = 300
 _SHOWN = 1500
+_NO_DRIVER = "libcuda.so.1: cannot open shared object file"  # it comes with the driver, never in a wheel
 
 
 class UvTrialRoom:
@@ -30,9 +31,10 @@ class UvTrialRoom:
             install = ["pip", "install", "--python", str(venv), "--no-deps", "--no-index", "--offline"]
             _run([*install, *map(str, wheels)], "the wheels cannot be installed together", "see which wheel it is")
             notes = look(str(next(venv.glob("lib/python3*/site-packages"))))
-            for name in imports:
-                _import(venv, name)
-            return Trial(imports=tuple(imports), notes=tuple(notes))
+            failures = {name: _import(venv, name) for name in imports}
+            without = tuple(name for name, failure in failures.items() if failure == _NO_DRIVER)
+            imported = tuple(name for name in imports if name not in without)
+            return Trial(imports=imported, needs_driver=without, notes=tuple(notes))
 
 
 def _run(arguments: Sequence[str], what: str, fix: str) -> None:
@@ -42,10 +44,14 @@ def _run(arguments: Sequence[str], what: str, fix: str) -> None:
         raise LockFailed(what, found=done.stderr.strip()[-_SHOWN:], fix=fix)
 
 
-def _import(venv: Path, name: str) -> None:
+def _import(venv: Path, name: str) -> str:
+    """Empty, or `_NO_DRIVER` where that is all that is missing. Raise LockFailed for anything else."""
     command = [str(venv / "bin" / "python"), "-I", "-c", f"import {name}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_IMPORT_LIMIT_S)
+    if done.returncode and _NO_DRIVER in done.stderr:
+        return _NO_DRIVER
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["it died"])[-1]
         fix = "the versions do not go together: hold one of them in `packages.constrain`"
         raise LockFailed(f"`import {name}` fails in an environment of exactly these wheels", found=last, fix=fix)
+    return ""

@@ -20,6 +20,7 @@ from cudaup.domain.locking import (
     Lock,
     LockedWheel,
     Platform,
+    Trial,
     changes,
     faults_of_content,
     faults_of_names,
@@ -77,7 +78,7 @@ def lock_stack(stack: Stack, platform: Platform, old: Lock | None, doing: Lockin
         trial=trial,
         wheels=wheels,
     )
-    notes = (*_useless(stack, targets), *(trial.notes if trial else ("not tried: nothing was installed",)))
+    notes = (*_useless(stack, targets), *_told(trial))
     return Locked(lock=lock, changes=changes(known, wheels), notes=notes, paths=paths, exported=chosen.exported)
 
 
@@ -135,6 +136,15 @@ def _look(stack: Stack, doing: Locking, installed: str) -> Iterator[str]:
     for package, paths in groupby(sorted(unfit), lambda path: path.partition("/")[0]):
         yield f"{package}: {len(list(paths))} of its files were built for another torch"
     yield from (fault.text for fault in target.faults if fault.kind != ABI)
+
+
+def _told(trial: Trial | None) -> Iterator[str]:
+    if trial is None:
+        yield "not tried: nothing was installed"
+        return
+    yield from trial.notes
+    for name in trial.needs_driver:
+        yield f"{name}: not imported, as it needs the NVIDIA driver's library; the smoke case `imports` does on the host"
 
 
 def _asked(stack: Stack) -> Asked:

@@ -59,9 +59,13 @@ class LockedWheel(Wheel):
 
 
 class Trial(Value):
-    """One installation in a throw-away environment. `notes`: what does not quite fit, such as files with two owners."""
+    """One installation in a throw-away environment. `notes`: what does not quite fit, such as files with two owners.
+
+    `needs_driver`: modules that could not be imported without the NVIDIA driver's library, so nothing is known of them.
+    """
 
     imports: tuple[str, ...]
+    needs_driver: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 

@@ -171,6 +171,16 @@ def test_what_resolves_and_does_not_import_is_refused(indexes: Indexes, tmp_path
         lock(stack_of(indexes, "alpha", imports=["alpha"]), tmp_path)
 
 
+def test_what_needs_a_driver_is_not_called_imported(indexes: Indexes, tmp_path: Path) -> None:
+    broken = b"raise ImportError('libcuda.so.1: cannot open shared object file: No such file or directory')\n"
+    indexes.put("default", "kernels", "1.0", files={"kernels/__init__.py": broken})
+    indexes.put("default", "alpha", "1.0")
+    locked = lock(stack_of(indexes, "alpha", "kernels", imports=["kernels", "alpha"]), tmp_path)
+    assert locked.lock.trial
+    assert (locked.lock.trial.imports, locked.lock.trial.needs_driver) == (("alpha",), ("kernels",))
+    assert "kernels: not imported" in locked.notes[0]
+
+
 def test_files_with_two_owners_are_told(indexes: Indexes, tmp_path: Path) -> None:
     for name, text in (("alpha", b"1"), ("beta", b"2")):
         indexes.put("default", name, "1.0", files={"build_backend.py": text})
