@@ -144,7 +144,7 @@ def _told(trial: Trial | None) -> Iterator[str]:
         return
     yield from trial.notes
     for name in trial.needs_driver:
-        yield f"{name}: not imported, as it needs the NVIDIA driver's library; the smoke case `imports` does on the host"
+        yield f"{name}: not imported here, it needs the NVIDIA driver's library; the smoke `imports` does on the host"
 
 
 def _asked(stack: Stack) -> Asked:

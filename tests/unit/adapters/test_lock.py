@@ -178,7 +178,7 @@ def test_what_needs_a_driver_is_not_called_imported(indexes: Indexes, tmp_path: 
     locked = lock(stack_of(indexes, "alpha", "kernels", imports=["kernels", "alpha"]), tmp_path)
     assert locked.lock.trial
     assert (locked.lock.trial.imports, locked.lock.trial.needs_driver) == (("alpha",), ("kernels",))
-    assert "kernels: not imported" in locked.notes[0]
+    assert "kernels: not imported here" in locked.notes[0]
 
 
 def test_files_with_two_owners_are_told(indexes: Indexes, tmp_path: Path) -> None:
