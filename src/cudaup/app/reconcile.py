@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from cudaup.app.run import SHORT_LIMIT_S, Member, Run
 from cudaup.domain.errors import CudaupError, HostProgramBroken
-from cudaup.domain.facts import HostStatus
+from cudaup.domain.facts import HostStatus, LeaseState
 from cudaup.domain.outcome import Outcome
 
 # Beyond the time to live: what a revert itself may take (stop, start, health, the old generation's smoke).
@@ -60,7 +60,10 @@ def judge(status: HostStatus, *, epochs: Collection[int]) -> Finding:
         return Finding(seen=Seen.AWAITS_CONFIRM)  # saying it again is harmless and gives the answer that was lost
     if last.end == "refused":  # it did not drain, and nothing was stopped
         return Finding(seen=Seen.NEVER_BEGAN, outcome=Outcome.REFUSED)
-    return Finding(seen=Seen.WENT_BACK, outcome=_ENDS.get(last.end, Outcome.ROLLBACK_UNPROVEN))
+    outcome = _ENDS.get(last.end, Outcome.ROLLBACK_UNPROVEN)
+    if outcome is Outcome.ROLLED_BACK and status.lease.state is LeaseState.QUARANTINED:
+        outcome = Outcome.QUARANTINED  # a first way back failed, and was done again: a person looks all the same
+    return Finding(seen=Seen.WENT_BACK, outcome=outcome)
 
 
 def read_status(run: Run, member: Member) -> HostStatus:

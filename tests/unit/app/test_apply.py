@@ -105,6 +105,20 @@ def test_a_host_that_put_itself_back_while_we_were_away_is_rolled_back() -> None
     assert report.hosts[0].reason == "the connection broke; the host went back"
 
 
+class TwiceBack(FakeHost):
+    """Its first way back failed, a reboot came, and the second one went well."""
+
+    def _revert(self) -> None:
+        super()._revert()
+        self.state["lease"] = {"state": "quarantined", "epoch": self._epoch, "reason": "going back: not healthy"}
+
+
+def test_a_host_that_is_back_and_still_in_quarantine_is_not_called_rolled_back() -> None:
+    """Seen by the sweep."""
+    report = applied(fleet_of(TwiceBack("a", breaks={"activate": lost()}, timer_fires_after="activate")))
+    assert (outcomes(report), report.exit_code) == ({"a": Outcome.QUARANTINED}, 5)
+
+
 def test_a_switch_that_never_began_is_not_called_a_rollback() -> None:
     fleet = fleet_of(FakeHost("a", breaks={"activate": lost()}, breaks_before_effect=True))
     assert outcomes(applied(fleet)) == {"a": Outcome.UNREACHABLE}
