@@ -24,6 +24,7 @@ from cudaup.domain.locking import (
     changes,
     faults_of_content,
     faults_of_names,
+    in_order,
     made_from,
     useless_on,
     walked_back,
@@ -122,8 +123,8 @@ def _found(candidate: Candidate, paths: Mapping[str, Path], doing: Locking) -> t
 def _locked(wheel: Candidate, target: TargetAudit) -> LockedWheel:
     return LockedWheel(
         **wheel.model_dump(exclude={"others"}),
-        sass=tuple(sorted({arch for file in target.files for arch in file.sass_archs})),
-        ptx=tuple(sorted({arch for file in target.files for arch in file.ptx_archs})),
+        sass=in_order(arch for file in target.files for arch in file.sass_archs),
+        ptx=in_order(arch for file in target.files for arch in file.ptx_archs),
         cuda=tuple(target.cuda_majors),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from packaging.utils import canonicalize_name
@@ -194,8 +194,15 @@ def faults_of_content(stack: Stack, wheels: Sequence[LockedWheel]) -> tuple[Faul
     return tuple(faults)
 
 
+def in_order(archs: Iterable[str]) -> tuple[str, ...]:
+    """Each once, 90 before 100."""
+    return tuple(sorted(set(archs), key=lambda arch: (len(arch.partition(" ")[0].rstrip("af")), arch)))
+
+
 def useless_on(target: TargetAudit) -> bool:
-    """It has GPU code, and none that this GPU could run."""
+    """It has GPU code, none that this GPU could run, and nothing that is compiled on the host later."""
+    if any(each.verdict is AuditVerdict.JIT_SOURCE for each in target.distributions):
+        return False
     judged = [file.verdict for file in target.files if file.verdict is not AuditVerdict.NO_GPU_CODE]
     return bool(judged) and all(verdict is AuditVerdict.DEAD for verdict in judged)
 

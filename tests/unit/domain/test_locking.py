@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 from tests.unit.domain.builders import make_facts, stack_json
 
-from cudaup.domain.audit import FileAudit, GpuAsked, TargetAudit
+from cudaup.domain.audit import AuditVerdict, DistributionAudit, FileAudit, GpuAsked, TargetAudit
 from cudaup.domain.errors import UsageError
 from cudaup.domain.locking import (
     Candidate,
@@ -19,6 +19,7 @@ from cudaup.domain.locking import (
     changes,
     faults_of_content,
     faults_of_names,
+    in_order,
     made_from,
     platform_of,
     useless_on,
@@ -170,6 +171,8 @@ def test_a_wheel_is_useless_when_all_its_gpu_code_is_dead() -> None:
     assert useless_on(target("dead", "no-gpu-code"))
     assert not useless_on(target("dead", "full"))
     assert not useless_on(target("no-gpu-code"))
+    later = DistributionAudit(distribution="a", verdict=AuditVerdict.JIT_SOURCE)
+    assert not useless_on(target("dead").model_copy(update={"distributions": (later,)}))
 
 
 @pytest.mark.parametrize(
@@ -192,3 +195,7 @@ def test_a_wheel_is_useless_when_all_its_gpu_code_is_dead() -> None:
 def test_packages_that_cannot_be_asked_for(packages: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         Packages.model_validate(packages)
+
+
+def test_architectures_are_in_the_order_of_their_numbers() -> None:
+    assert in_order(["120a", "90", "100f", "90", "120f (ISA 9.0)"]) == ("90", "100f", "120a", "120f (ISA 9.0)")
