@@ -11,7 +11,7 @@ from pathlib import Path
 from cudaup.app import gate
 from cudaup.app.ports import Auditor, Resolution, Resolver, TrialRoom, WheelStore
 from cudaup.domain.audit import ABI, Asked, TargetAudit, report_of
-from cudaup.domain.errors import CudaupError, LockFailed, UsageError
+from cudaup.domain.errors import CudaupError, LockFailed
 from cudaup.domain.lockfile import Wheel
 from cudaup.domain.locking import (
     NEWEST,
@@ -26,6 +26,7 @@ from cudaup.domain.locking import (
     faults_of_names,
     in_order,
     made_from,
+    require_meant,
     useless_on,
     walked_back,
 )
@@ -57,13 +58,13 @@ class Locked:
     exported: str
 
 
-def lock_stack(stack: Stack, platform: Platform, old: Lock | None, doing: Locking, upgrade: Sequence[str]) -> Locked:
-    """Raise UsageError for a stack without packages, LockFailed with every fault, AuditFailed for the stack's gate."""
-    if stack.packages is None:
-        what, wanted = "there is nothing to resolve", "`packages` in the stack"
-        raise UsageError(what, where=stack.name, wanted=wanted, found="exact wheels")
+def lock_stack(
+    stack: Stack, packages: Packages, platform: Platform, old: Lock | None, doing: Locking, upgrade: Sequence[str]
+) -> Locked:
+    """Raise UsageError for what was not meant, LockFailed with every fault, AuditFailed for the stack's gate."""
     known = old.wheels if old else ()
-    chosen = _resolve(stack, stack.packages, platform, known, doing, upgrade)
+    require_meant(stack, platform, known, upgrade)
+    chosen = _resolve(stack, packages, platform, known, doing, upgrade)
     fetched = _fetch(chosen.wheels, doing)
     targets = [doing.auditor.audit(str(path), _asked(stack)) for path in fetched.values()]
     wheels = tuple(_locked(wheel, target) for wheel, target in zip(fetched, targets, strict=True))

@@ -17,7 +17,7 @@ from cudaup.domain.facts import Facts
 from cudaup.domain.lockfile import Sha256, Wheel
 from cudaup.domain.packages import Packages
 from cudaup.domain.platforms import glibc_minor, needed_glibc, python_version, tag_ranks, wheel_tags
-from cudaup.domain.stack import Stack, canonical_json
+from cudaup.domain.stack import Stack, allows, canonical_json
 from cudaup.domain.value import Value
 
 # Held to the toolkit's minor: newer ones write PTX that its driver does not take (F09).
@@ -125,6 +125,19 @@ def platform_of(stack: Stack, hosts: Sequence[Facts]) -> Platform:
         wanted = f"hosts of one architecture with glibc and a common Python {stack.python}"
         raise UsageError("no lock fits all of these hosts", wanted=wanted, found=found, fix="lock for some of them: -l")
     return Platform.model_validate({"arch": archs.pop(), "glibc": min(known), "python": max(common)})
+
+
+def require_meant(stack: Stack, platform: Platform, known: Sequence[Wheel], upgrade: Sequence[str]) -> None:
+    """Raise UsageError for a Python that the stack excludes, and for packages to move that no lock holds."""
+    python = f"{platform.python[0]}.{platform.python[1]}"
+    if not allows(stack.python, platform.python):
+        fix = "name another platform, or widen `python` in the stack"
+        raise UsageError("the stack is not for this Python", wanted=str(stack.python), found=python, fix=fix)
+    there = {canonicalize_name(wheel.name) for wheel in known}
+    missing = [name for name in upgrade if canonicalize_name(name) not in there]
+    if missing:
+        found = ", ".join(sorted(there)) or "no lock yet"
+        raise UsageError(f"cannot upgrade {', '.join(missing)}", wanted="packages of the lock", found=found)
 
 
 def best_wheel(candidates: Sequence[Candidate], platform: Platform) -> Candidate:

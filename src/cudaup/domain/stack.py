@@ -224,7 +224,7 @@ def _no_common_platform(wheels: tuple[Wheel, ...], earlier: dict[str, Any]) -> l
     python = earlier.get("python")
     if not isinstance(python, VersionRange):
         return []
-    pythons = [version for version in PYTHONS if _allows(python, version)]
+    pythons = [version for version in PYTHONS if allows(python, version)]
     if have_common_platform(wheels, pythons):
         return []
     lonely = [wheel.filename for wheel in wheels if not have_common_platform([wheel], pythons)]
@@ -232,7 +232,7 @@ def _no_common_platform(wheels: tuple[Wheel, ...], earlier: dict[str, Any]) -> l
     return [Problem(wanted=wanted, found=", ".join(lonely or [wheel.filename for wheel in wheels]))]
 
 
-def _allows(python: VersionRange, version: tuple[int, int]) -> bool:
+def allows(python: VersionRange, version: tuple[int, int]) -> bool:
     """Whether some patch release of it is in the range (CPython has had no more than 25 in a series)."""
     return any(python.has(f"{version[0]}.{version[1]}.{patch}") for patch in range(40))
 

@@ -196,7 +196,11 @@ def lock(
         trial=UvTrialRoom() if tries else None,
         tell=tell,
     )
-    return lock_stack(load_unlocked(path), platform, old, doing, upgrade)
+    stack = load_unlocked(path)
+    if stack.packages is None:
+        found = "exact wheels, which need no lock"
+        raise UsageError("there is nothing to resolve", where=str(path), wanted="`packages`", found=found)
+    return lock_stack(stack, stack.packages, platform, old, doing, upgrade)
 
 
 def keep_lock(path: Path, locked: Locked, vendor: Path | None, export: Path | None) -> Path:

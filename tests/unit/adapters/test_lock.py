@@ -62,7 +62,8 @@ def lock(
         trial=UvTrialRoom(),
         tell=lambda _text: None,
     )
-    return lock_stack(stack, on, old, doing, upgrade)
+    assert stack.packages
+    return lock_stack(stack, stack.packages, on, old, doing, upgrade)
 
 
 def versions(locked: Locked) -> dict[str, str]:

@@ -22,6 +22,7 @@ from cudaup.domain.locking import (
     in_order,
     made_from,
     platform_of,
+    require_meant,
     useless_on,
     walked_back,
     with_wheels,
@@ -199,3 +200,12 @@ def test_packages_that_cannot_be_asked_for(packages: dict[str, Any], message: st
 
 def test_architectures_are_in_the_order_of_their_numbers() -> None:
     assert in_order(["120a", "90", "100f", "90", "120f (ISA 9.0)"]) == ("90", "100f", "120a", "120f (ISA 9.0)")
+
+
+def test_a_python_that_the_stack_excludes_and_a_package_that_is_not_locked_are_refused() -> None:
+    stack, known = stack_of(), [wheel("numpy", "1")]
+    require_meant(stack, HOST, known, ["NumPy"])
+    with pytest.raises(UsageError, match=r"not for this Python[\s\S]*wanted: >=3.11,<3.12[\s\S]*found:  3.12"):
+        require_meant(stack, Platform(glibc=36, python=(3, 12)), known, [])
+    with pytest.raises(UsageError, match=r"cannot upgrade six[\s\S]*found:  numpy"):
+        require_meant(stack, HOST, known, ["numpy", "six"])
