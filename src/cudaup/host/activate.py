@@ -6,6 +6,7 @@ from typing import List, Union
 from cudaup.host import (
     adoption,
     ballast,
+    caches,
     deadman,
     ending,
     fence,
@@ -172,6 +173,7 @@ def _forward(attempt: Attempt) -> None:
         generations.switch(ctx.layout, pending.target)
     revert.mark(ctx, transit.SWITCHED)
     attempt.enter("start")
+    caches.give_to_services(ctx, pending.target, pending.units)
     services.start(ctx, pending.order, attempt.is_abandoned)
     hooks.run(ctx, pending.hooks, hooks.START, attempt.is_abandoned)
     attempt.enter("health")

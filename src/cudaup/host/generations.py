@@ -6,7 +6,6 @@ links, so it needs no free space and no new inode, and a crash leaves a whole st
 
 import itertools
 import os
-import shutil
 from pathlib import Path
 from typing import Any, List, Optional
 
@@ -16,7 +15,6 @@ from cudaup.host.protocol import Context, Json, Refused
 
 _SUMMARY = ("id", "digest", "kind", "name", "created", "confirmed", "proven", "packages")
 _RECORD = "generation.json"
-BYTECODE = "cache/pycache"  # of its services, so outside of what is sealed
 
 
 def next_id(layout: Layout, digest: str) -> str:
@@ -51,11 +49,6 @@ def asked(ctx: Context) -> str:
     if wanted is None:
         raise Refused("not-found", "there is no current generation", "name one")
     return str(load(ctx.layout, wanted)["id"])
-
-
-def drop_bytecode(layout: Layout, generation_id: str) -> None:
-    """What its services compiled. The next start makes it again; a file that a full disk cut short would fail each."""
-    shutil.rmtree(str(layout.generation(generation_id) / BYTECODE), ignore_errors=True)
 
 
 def load_all(layout: Layout) -> List[Json]:

@@ -9,6 +9,7 @@ from typing import List, NamedTuple
 
 from cudaup.host import (
     adoption,
+    caches,
     ending,
     evidence,
     generations,
@@ -176,7 +177,7 @@ def _settle(ctx: Context, change: Mutation, pending: Transit, outcome: Reverted,
     left = generations.find(layout, pending.target)
     if left is not None and not left["confirmed"]:
         generations.update(layout, pending.target, failed=now)
-        generations.drop_bytecode(layout, pending.target)
+        caches.drop_bytecode(layout, pending.target)
     evidence.keep(ctx, pending, {"why": why, **outcome._asdict()})
     adoption.remember_units(layout, pending.units)
     ending.end(ctx, change, pending, outcome.verdict)

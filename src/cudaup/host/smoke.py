@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Callable, Dict, Iterator, List, Optional
 
-from cudaup.host import envfile, gpu
+from cudaup.host import caches, envfile, gpu
 from cudaup.host.command import Ran
 from cudaup.host.contained import run_contained
 from cudaup.host.layout import Layout
@@ -140,7 +140,8 @@ def _last_verdict(out: str) -> Optional[Json]:
 def _environment(asked: Json, folder: Path) -> Dict[str, str]:
     """Nothing of the caller's: what the service will get, and what any process needs."""
     try:
-        own = envfile.parse(Path(asked["generation"], "env").read_text(encoding="utf-8"))
+        generation = Path(asked["generation"])
+        own = caches.without_strangers(generation, envfile.parse((generation / "env").read_text(encoding="utf-8")))
     except FileNotFoundError:  # adopted
         own = {}
     base = {"PATH": _PATH, "HOME": "/root", "LANG": "C.UTF-8", "TMPDIR": str(folder), "PYTHONNOUSERSITE": "1"}

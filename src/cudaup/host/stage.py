@@ -12,7 +12,7 @@ import zipfile
 from pathlib import Path
 from typing import Dict, Iterator, Optional, Tuple
 
-from cudaup.host import blobs, envfile, environment, generations, machine, manifest, recorded, spec, uv
+from cudaup.host import blobs, caches, envfile, environment, generations, machine, manifest, recorded, spec, uv
 from cudaup.host.fence import mutation
 from cudaup.host.files import write_atomic
 from cudaup.host.layout import Layout
@@ -25,14 +25,6 @@ _SPEC_LIMIT_BYTES = 16 << 20
 _BLOCK = 4096
 _SPARE_BYTES, _SPARE_INODES = 64 << 20, 1000
 _NAMED = 5
-# Each generation keeps what it compiles: nothing of it may reach the other stack.
-_CACHES = {
-    "PYTHONPYCACHEPREFIX": "pycache",
-    "CUDA_CACHE_PATH": "cuda",
-    "TRITON_CACHE_DIR": "triton",
-    "TORCHINDUCTOR_CACHE_DIR": "inductor",
-    "FLASHINFER_WORKSPACE_BASE": "flashinfer",
-}
 
 
 def stage(ctx: Context) -> Json:
@@ -135,7 +127,7 @@ def _fill(ctx: Context, wanted: Spec, python: Json, staging: Path, final: Path, 
     uv.install(layout, binary, venv, wanted.wheels, shared_by)
     if wanted.toolkit is not None:
         _link_toolkit(staging, wanted.toolkit)
-    for folder in _CACHES.values():
+    for folder in caches.FOLDERS.values():
         (staging / "cache" / folder).mkdir(parents=True)
     write_atomic(staging / "env", envfile.render(_variables(wanted, final)).encode())
     _take_ownership(staging)
@@ -171,8 +163,8 @@ def _link_unless_there(link: Path, target: str) -> None:
 def _variables(wanted: Spec, final: Path) -> Dict[str, str]:
     """Paths are real ones: a process started before a switch must not find the other stack after it."""
     real = os.path.realpath(str(final.parent)) + "/" + final.name
-    caches = {key: f"{real}/cache/{folder}" for key, folder in _CACHES.items()}
-    return {**caches, **{key: value.replace("{generation}", real) for key, value in wanted.env.items()}}
+    own = {key: f"{real}/cache/{folder}" for key, folder in caches.FOLDERS.items()}
+    return {**own, **{key: value.replace("{generation}", real) for key, value in wanted.env.items()}}
 
 
 def _take_ownership(tree: Path) -> None:

@@ -13,7 +13,7 @@ _JOB_LIMIT_S = 1800
 _DEPENDENTS = ("RequiredBy", "RequisiteOf", "BoundBy", "ConsistsOf")  # systemd stops them along (systemd.unit(5))
 _SHOWN = (
     *("ActiveState", "MainPID", "FragmentPath", "UnitFileState", "CanStart", "Transient", "Type", "RemainAfterExit"),
-    *("TriggeredBy", *_DEPENDENTS),
+    *("User", "TriggeredBy", *_DEPENDENTS),
 )
 ShouldStop = Callable[[], bool]
 
@@ -39,6 +39,7 @@ class UnitState(NamedTuple):
     is_job: bool = False
     triggers: Tuple[str, ...] = ()
     dependents: Tuple[str, ...] = ()
+    user: str = ""
 
     @property
     def is_down(self) -> bool:
@@ -76,6 +77,7 @@ class Systemd:
             is_transient=fields.get("Transient") == "yes",
             is_job=fields.get("Type") == "oneshot" and fields.get("RemainAfterExit") == "no",
             triggers=tuple(fields.get("TriggeredBy", "").split()),
+            user=fields.get("User", ""),
             dependents=tuple(name for key in _DEPENDENTS for name in fields.get(key, "").split()),
         )
 

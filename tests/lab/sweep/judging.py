@@ -55,6 +55,7 @@ def _is_true(story: Story, state: str) -> bool:
     is_untouched = not ends_anew and is_same_process
     truths = {
         "": True,
+        "cut-short": True,  # by hand: it says that it could not finish, and claims nothing
         "applied": state == "new-confirmed",
         "rolled-back": ends_anew and state == ("new-confirmed" if story.is_rollback else "old-proven"),
         "in-transit": story.was_in_transit_when_said,
