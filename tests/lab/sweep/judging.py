@@ -50,7 +50,7 @@ def judge(story: Story) -> Iterator[str]:
 
 def _is_true(story: Story, state: str) -> bool:
     words = story.words
-    ends_anew = story.after.end != story.before.end
+    ends_anew = story.after.end is not None and story.after.end != story.before.end  # a forgotten host has none
     is_same_process = story.after.pid == story.before.pid or story.was_booted
     is_untouched = not ends_anew and is_same_process
     truths = {
