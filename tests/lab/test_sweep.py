@@ -12,12 +12,17 @@ from tests.lab.sweep.sweeping import every_case, experiment, rotating
 from tests.lab.sweep.telling import tell
 
 HOSTS = 6
-# Each was a bug that a sweep found: told as applied, never settled, told as refused, refused for hours.
+# Each was a bug that a sweep found: told as applied, never settled, told as refused, refused for hours, called damaged,
+# called in-transit, called rolled-back in quarantine, torn bytecode.
 FOUND = (
     "upgrade:activate/done:disk-full",
     "boot:recover/intent:kill-program",
     "rollback:revert/done:readonly",
     "by-hand:lease-take/done:reboot",
+    "first:adopt-exchange/done:kill-program",
+    "upgrade:confirm/done:kill-program",
+    "spoilt:quarantine/done:reboot",
+    "upgrade:stop/done:disk-full",
 )
 
 
