@@ -76,7 +76,10 @@ def _compile(
         command += ["--python-version", ".".join(map(str, platform.python))]
         for name in upgrade:
             command += ["--upgrade-package", name]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=_LIMIT_S)
+        try:
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=_LIMIT_S)
+        except subprocess.TimeoutExpired as error:
+            raise LockFailed(f"resolving took more than {_LIMIT_S} s", fix="see whether the indexes answer") from error
         return done, result.read_text() if done.returncode == 0 else ""
 
 
@@ -140,7 +143,7 @@ def _size_of(url: str) -> int:
 
 
 def _listed(index: str, name: str) -> Mapping[str, Sequence[str]]:
-    """The hashes of each file name of a project: an index may keep the line of a file that was replaced (F44)."""
+    """The hashes of each file name of a project: an index may keep the line of a file that was replaced."""
     page = f"{index.rstrip('/')}/{canonicalize_name(name)}/"
     try:
         with urllib.request.urlopen(page, timeout=_ASK_LIMIT_S) as answer:  # noqa: S310 - the stack's own index

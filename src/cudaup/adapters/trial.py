@@ -1,4 +1,4 @@
-"""A closure installed once and imported, in an environment that is thrown away: resolving proves nothing (7)."""
+"""A closure installed once and imported, in an environment that is thrown away: that they resolve proves little."""
 
 from __future__ import annotations
 
@@ -30,24 +30,32 @@ class UvTrialRoom:
             _run(["venv", "--python", python, "--no-python-downloads", str(venv)], "no environment can be made", fix)
             install = ["pip", "install", "--python", str(venv), "--no-deps", "--no-index", "--offline"]
             _run([*install, *map(str, wheels)], "the wheels cannot be installed together", "see which wheel it is")
-            notes = look(str(next(venv.glob("lib/python3*/site-packages"))))
+            notes = tuple(look(str(next(venv.glob("lib/python3*/site-packages")))))
             failures = {name: _import(venv, name) for name in imports}
             without = tuple(name for name, failure in failures.items() if failure == _NO_DRIVER)
             imported = tuple(name for name in imports if name not in without)
-            return Trial(imports=imported, needs_driver=without, notes=tuple(notes))
+            return Trial(imports=imported, needs_driver=without, notes=notes)
 
 
 def _run(arguments: Sequence[str], what: str, fix: str) -> None:
-    command = [find_uv_bin(), "--quiet", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_LIMIT_S)
+    done = _ran([find_uv_bin(), "--quiet", *arguments], _LIMIT_S)
     if done.returncode:
         raise LockFailed(what, found=done.stderr.strip()[-_SHOWN:], fix=fix)
 
 
+def _ran(command: Sequence[str], limit_s: int) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit_s)
+    except subprocess.TimeoutExpired as error:
+        told = " ".join(command[1:4])
+        raise LockFailed(
+            f"the trial was ended after {limit_s} s", found=told, fix="try again, or --no-trial"
+        ) from error
+
+
 def _import(venv: Path, name: str) -> str:
     """Empty, or `_NO_DRIVER` where that is all that is missing. Raise LockFailed for anything else."""
-    command = [str(venv / "bin" / "python"), "-I", "-c", f"import {name}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_IMPORT_LIMIT_S)
+    done = _ran([str(venv / "bin" / "python"), "-I", "-c", f"import {name}"], _IMPORT_LIMIT_S)
     if done.returncode and _NO_DRIVER in done.stderr:
         return _NO_DRIVER
     if done.returncode:

@@ -28,7 +28,7 @@ def missed_in(auditor: Auditor, store: WheelStore, stack: Stack, driver: str = "
     if not stack.audit.require:
         return ()
     paths = store.fetched(stack.wheels)
-    asked = Asked(sm=stack.sm, driver=driver or None, is_quick=True, only=stack.audit.require)
+    asked = Asked(sm=stack.gpu_sm, driver=driver or None, is_quick=True, only=stack.audit.require)
     targets = [auditor.audit(str(path), asked) for path in paths.values()]
     missed = report_of(targets, stack.audit.require).missed
     has_all = len(paths) == len({wheel.sha256 for wheel in stack.wheels})
@@ -38,7 +38,7 @@ def missed_in(auditor: Auditor, store: WheelStore, stack: Stack, driver: str = "
 def require_code(auditor: Auditor, links: Links, host: Host, generation: str, stack: Stack) -> None:
     """Of an installed generation, for the host's own driver. Raise AuditFailed, and as `audit_host`."""
     if stack.audit.require:
-        found = audit_host(auditor, links, host, generation, Asked(sm=stack.sm))
+        found = audit_host(auditor, links, host, generation, Asked(sm=stack.gpu_sm))
         refuse(report_of([found], stack.audit.require).missed, stack)
 
 
@@ -47,7 +47,7 @@ def refuse(missed: Sequence[Missed], stack: Stack) -> None:
     if missed:
         raise AuditFailed(
             "a required file has no code for these GPUs",
-            wanted=f"code for sm_{stack.sm} (audit.require of {stack.name})",
+            wanted=f"code for sm_{stack.gpu_sm} (audit.require of {stack.name})",
             found="; ".join(each.told for each in missed),
             fix="see `cudaup audit`; choose a wheel that was built for these GPUs",
         )

@@ -150,14 +150,14 @@ def _told(trial: Trial | None) -> Iterator[str]:
 
 
 def _asked(stack: Stack) -> Asked:
-    return Asked(sm=stack.sm or _ANY_GPU)
+    return Asked(sm=stack.gpu_sm or _ANY_GPU)
 
 
 def _useless(stack: Stack, targets: Sequence[TargetAudit]) -> Iterator[str]:
     for target in targets:
-        if stack.sm and useless_on(target):
+        if stack.gpu_sm and useless_on(target):
             name = target.target.rpartition("/")[2]
-            yield f"{name}: none of its GPU code runs on sm_{stack.sm}; leave it out if nothing needs it"
+            yield f"{name}: none of its GPU code runs on sm_{stack.gpu_sm}; leave it out if nothing needs it"
 
 
 def _raise(faults: Sequence[Fault]) -> None:

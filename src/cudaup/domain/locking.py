@@ -20,7 +20,7 @@ from cudaup.domain.platforms import glibc_minor, needed_glibc, python_version, t
 from cudaup.domain.stack import Stack, allows, canonical_json
 from cudaup.domain.value import Value
 
-# Held to the toolkit's minor: newer ones write PTX that its driver does not take (F09).
+# Held to the toolkit's minor: newer ones write PTX that its driver does not take.
 _OF_THE_TOOLKIT = ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-nvjitlink")
 _ONE_OF = (("sgl-kernel", "sglang-kernel"), ("pytorch-triton", "triton"))  # old and new name of the same files
 _FLASHINFER = ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache")
@@ -165,7 +165,7 @@ def faults_of_names(stack: Stack, chosen: Sequence[Candidate]) -> tuple[Fault, .
 def walked_back(
     packages: Packages, chosen: Sequence[Candidate], newest: Sequence[Candidate], platform: Platform
 ) -> tuple[Fault, ...]:
-    """`newest` is what a newer C library would get. An older version is taken in silence where only it fits (4.1)."""
+    """`newest` is what a newer C library would get. An older version is taken in silence where only it fits."""
     required = frozenset(packages.names)
     there: dict[str, Candidate] = {canonicalize_name(each.name): each for each in newest}
     older = [

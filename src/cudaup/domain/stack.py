@@ -131,6 +131,11 @@ class Stack(Value):
     def sm(self) -> str | None:
         return self.smoke.sm or (sm_of(self.gpus.arch) if self.gpus else None)
 
+    @property
+    def gpu_sm(self) -> str | None:
+        """The GPU's own number, whatever variant of code is compiled for it."""
+        return self.sm.rstrip("af") if self.sm else None
+
     def digest(self) -> str:
         """Of what a generation is made from; docs/host-program.md has the definition both sides keep."""
         spec = generation_spec(self)

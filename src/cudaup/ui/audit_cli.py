@@ -68,9 +68,9 @@ def audit(
 
 
 def _with_stack(asked: Asked, stack: Stack | None) -> Asked:
-    if stack is None or stack.gpus is None or asked.sm is not None:
+    if stack is None or stack.gpu_sm is None or asked.sm is not None:
         return asked
-    return asked.model_copy(update={"sm": str(stack.gpus.arch)})
+    return asked.model_copy(update={"sm": stack.gpu_sm})
 
 
 def _print(report: AuditReport, *, as_json: bool, shows_all: bool) -> None:

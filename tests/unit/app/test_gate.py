@@ -62,6 +62,13 @@ def test_only_the_required_files_count_each_for_the_hosts_own_driver(tmp_path: P
     assert missed(tmp_path, stack_of(kernels, require=[]), old=OLD_DRIVER) == {"old": []}
 
 
+def test_the_variant_that_the_smoke_compiles_is_not_the_gpus_number(tmp_path: Path) -> None:
+    kernels = put(tmp_path, "kernels", common_ops="sm_120a.so", other="sm_90a.cubin")
+    stack = stack_of(kernels, require=["common_ops", "other"])
+    stack = stack.model_copy(update={"smoke": stack.smoke.model_copy(update={"sm": "120f"})})
+    assert missed(tmp_path, stack, a=make_facts()) == {"a": ["kernels/other.so: dead"]}
+
+
 def test_what_no_wheel_has_is_missed_once_all_of_them_are_here(tmp_path: Path) -> None:
     here = put(tmp_path, "kernels", good="sm_120.so")
     elsewhere = here.model_copy(update={"sha256": "0" * 64, "name": "other"})
