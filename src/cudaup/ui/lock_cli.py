@@ -58,9 +58,11 @@ def lock(
 
 def _platform(tag: str) -> Platform:
     match = re.fullmatch(r"cp3(\d{1,2})-manylinux_2_(\d{1,2})_(x86_64|aarch64)", tag)
-    if not match:
-        raise UsageError("which platform?", wanted=f"--platform {_EXAMPLE}", found=tag)
-    return Platform.model_validate({"python": (3, int(match[1])), "glibc": int(match[2]), "arch": match[3]})
+    try:
+        python, glibc, arch = match.groups() if match else ("", "", "")
+        return Platform.model_validate({"python": (3, int(python)), "glibc": int(glibc), "arch": arch})
+    except ValueError as error:  # pydantic's is one
+        raise UsageError("which platform?", wanted=f"--platform {_EXAMPLE}", found=tag) from error
 
 
 def locked_text(path: Path, locked: Locked) -> str:

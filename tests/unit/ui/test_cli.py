@@ -24,6 +24,12 @@ def ended(arguments: list[str]) -> int:
         (["apply", "plan.json", "-i", "a,"], "found:  -i beside it"),
         (["apply", "no-such-plan.json"], "no-such-plan.json: the plan cannot be read"),
         (["plan", "-i", "a,", "-s", "no-such.yml"], "no-such.yml"),
+        (["lock", "no-such.yml"], "for which hosts?"),
+        (["lock", "no-such.yml", "--platform", "cp311-manylinux_2_99_x86_64"], "found:  cp311-manylinux_2_99_x86_64"),
+        (
+            ["lock", "no-such.yml", "--platform", "cp311-manylinux_2_36_x86_64"],
+            "no-such.yml: cannot read the stack file",
+        ),
         (["plan"], "Missing option '-i'"),
         (["nonsense"], "No such command 'nonsense'"),
     ],
