@@ -11,9 +11,11 @@ from cudaup.host.protocol import Context
 def of(ctx: Context) -> List[str]:
     """In words, worst first. Only while nobody is at work on the host: a change under way looks alike."""
     known = adoption.read(ctx.layout)
-    if known is None or known.is_undone(ctx.layout):  # an adopt or a forget cut short: the next one settles it
+    if known is None:
         return []
     try:
+        if known.is_undone(ctx.layout):  # an adopt or a forget cut short: the next one settles it
+            return []
         return [*_links(ctx.layout), *_path(ctx.layout, known), *_units(ctx, known)]
     except PermissionError:  # not for this user to know: facts are read without root too
         return []
